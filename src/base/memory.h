@@ -1,0 +1,61 @@
+/* memory.h - large buffers, allocated once.
+ *
+ * First touch of a 4 KiB page costs far more than the arithmetic done on it, so what the
+ * training needs is mapped once on 2 MiB boundaries with huge pages asked for, and never
+ * given back between steps.
+ */
+#ifndef WEFT_BASE_MEMORY_H
+#define WEFT_BASE_MEMORY_H
+
+#include <stddef.h>
+
+#include "base/status.h"
+
+enum { CACHE_LINE = 64 };
+
+/* Maps `bytes` (rounded up to 2 MiB) of zeroed memory, 2 MiB-aligned; `what` names it in
+ * the error. bytes = 0 gives a valid non-NULL pointer.
+ * Returns  ST_OK or ST_NOMEM (text says what and how many bytes); *out NULL on failure
+ * Memory   the caller frees with memory_unmap(ptr, same bytes) */
+MUST_USE enum status memory_map(size_t bytes, const char *what, void **out);
+void memory_unmap(void *ptr, size_t bytes); /* NULL is allowed */
+
+/* Bump allocator over one mapping: sized up front, freed as a whole. */
+struct arena {
+    char *base;
+    size_t size_bytes;
+    size_t used_bytes;
+};
+
+MUST_USE enum status arena_init(struct arena *a, size_t bytes, const char *what);
+/* 64-byte-aligned piece of the arena; running out is a bug (the plan was wrong). */
+void *arena_take(struct arena *a, size_t bytes);
+void arena_release(struct arena *a);
+
+/* malloc and friends that report ST_NOMEM through fail(); *out NULL on failure. */
+MUST_USE enum status memory_alloc(size_t count, size_t elem_bytes, const char *what,
+                                  void *out_ptr);
+
+/* Rounds n up to a multiple of `unit` (unit >= 1). */
+static inline size_t round_up(size_t n, size_t unit)
+{
+    return (n + unit - 1) / unit * unit;
+}
+
+/* Number of pieces of at most `unit` that n falls into. */
+static inline size_t ceil_div(size_t n, size_t unit)
+{
+    return (n + unit - 1) / unit;
+}
+
+static inline size_t min_size(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
+static inline size_t max_size(size_t a, size_t b)
+{
+    return a > b ? a : b;
+}
+
+#endif

@@ -1,0 +1,352 @@
+/* SPDX-License-Identifier: MIT */
+#include "base/options.h"
+
+#include <errno.h>
+#include <getopt.h>
+#include <ini.h>
+#include <math.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/files.h"
+
+enum { MAX_ROWS = 96, MAX_WORD = 64 };
+
+static size_t count_rows(const struct option_row *table)
+{
+    size_t n = 0;
+
+    while (table[n].name)
+        n++;
+    require(n < MAX_ROWS);
+    return n;
+}
+
+static size_t edit_distance(const char *a, const char *b)
+{
+    size_t row[MAX_WORD + 1];
+    size_t nb = strnlen(b, MAX_WORD);
+
+    for (size_t j = 0; j <= nb; j++)
+        row[j] = j;
+    for (size_t i = 1; a[i - 1]; i++) {
+        size_t diagonal = row[0];
+
+        row[0] = i;
+        for (size_t j = 1; j <= nb; j++) {
+            size_t best = diagonal + (a[i - 1] != b[j - 1]);
+
+            diagonal = row[j];
+            if (row[j] + 1 < best)
+                best = row[j] + 1;
+            if (row[j - 1] + 1 < best)
+                best = row[j - 1] + 1;
+            row[j] = best;
+        }
+    }
+    return row[nb];
+}
+
+const char *nearest_word(const char *typed, const char *words, char *buf, size_t buf_bytes)
+{
+    size_t best = 3; /* further away is no typing slip */
+    bool found = false;
+    const char *w = words;
+
+    while (*w) {
+        char word[MAX_WORD + 1];
+        size_t n = strcspn(w, "|");
+        size_t kept = n < MAX_WORD ? n : MAX_WORD;
+
+        memcpy(word, w, kept);
+        word[kept] = 0;
+        w += n + (w[n] == '|');
+        size_t distance = edit_distance(typed, word);
+        /* A name typed half ("learn" for "learning") is near as well. */
+        bool prefix = typed[0] && typed[1] && !strncmp(word, typed, strlen(typed));
+        if (prefix && distance > 1)
+            distance = 1;
+        if (distance < best && distance < strlen(word)) {
+            best = distance;
+            found = true;
+            (void)snprintf(buf, buf_bytes, "%s", word);
+        }
+    }
+    return found ? buf : NULL;
+}
+
+static enum status bad_value(const struct option_row *row, const char *where,
+                             const char *text, const char *needed)
+{
+    return fail(ST_USAGE, "%s%s: found '%s', needs %s", where, row->name, text, needed);
+}
+
+static enum status set_size(struct option_row *row, const char *where, const char *text)
+{
+    const char *needed = "a whole number >= 0 (k, M or G may follow)";
+    char *end;
+    size_t scale = 1;
+
+    errno = 0;
+    unsigned long long v = strtoull(text, &end, 10);
+    if (end == text || errno || strchr(text, '-'))
+        return bad_value(row, where, text, needed);
+    if (*end == 'k' || *end == 'K')
+        scale = (size_t)1 << 10;
+    else if (*end == 'M')
+        scale = (size_t)1 << 20;
+    else if (*end == 'G')
+        scale = (size_t)1 << 30;
+    if (end[scale > 1] != 0 || v > SIZE_MAX / scale)
+        return bad_value(row, where, text, needed);
+    *(size_t *)row->value = (size_t)v * scale;
+    return ST_OK;
+}
+
+static enum status set_choice(struct option_row *row, const char *where, const char *text)
+{
+    char needed[256];
+    int index = 0;
+
+    for (const char *w = row->meta; *w; index++) {
+        size_t n = strcspn(w, "|");
+
+        if (strlen(text) == n && !strncmp(w, text, n)) {
+            *(int *)row->value = index;
+            return ST_OK;
+        }
+        w += n + (w[n] == '|');
+    }
+    (void)snprintf(needed, sizeof needed, "one of %s", row->meta);
+    return bad_value(row, where, text, needed);
+}
+
+static enum status set_row(struct option_row *row, const char *where, const char *text)
+{
+    enum status st = ST_OK;
+    char *end;
+    double number;
+
+    switch (row->kind) {
+    case OPTION_TEXT:
+        *(const char **)row->value = text;
+        break;
+    case OPTION_SIZE:
+        st = set_size(row, where, text);
+        break;
+    case OPTION_NUMBER:
+        number = strtod(text, &end);
+        if (end == text || *end || !isfinite(number))
+            return bad_value(row, where, text, "a finite number");
+        *(double *)row->value = number;
+        break;
+    case OPTION_SWITCH:
+        if (strcmp(text, "true") != 0 && strcmp(text, "false") != 0)
+            return bad_value(row, where, text, "true or false");
+        *(bool *)row->value = !strcmp(text, "true");
+        break;
+    case OPTION_CHOICE:
+        st = set_choice(row, where, text);
+        break;
+    }
+    if (st == ST_OK)
+        row->set = true;
+    return st;
+}
+
+static enum status unknown_option(const struct option_row *table, const char *where,
+                                  const char *name)
+{
+    char words[MAX_ROWS * 24] = "";
+    char near[MAX_WORD + 1];
+    size_t used = 0;
+
+    for (const struct option_row *r = table; r->name && used < sizeof words; r++)
+        used += (size_t)snprintf(words + used, sizeof words - used, "%s%s",
+                                 r == table ? "" : "|", r->name);
+    if (nearest_word(name, words, near, sizeof near))
+        return fail(ST_USAGE, "%s%s: no such option; did you mean '%s'?", where, name, near);
+    return fail(ST_USAGE, "%s%s: no such option", where, name);
+}
+
+enum status options_parse(struct option_row *table, int argc, char **argv, char ***rest,
+                          int *n_rest)
+{
+    struct option longs[MAX_ROWS + 1];
+    size_t n = count_rows(table);
+    int c;
+    int index = 0;
+
+    for (size_t i = 0; i < n; i++)
+        longs[i] = (struct option){.name = table[i].name,
+                                   .has_arg = table[i].kind == OPTION_SWITCH
+                                                  ? no_argument
+                                                  : required_argument,
+                                   .val = 0};
+    longs[n] = (struct option){0};
+    optind = 0; /* glibc: start afresh, also after another table */
+    opterr = 0;
+    /* The leading ':' tells a missing value from an unknown option. */
+    while ((c = getopt_long(argc, argv, ":", longs, &index)) != -1) {
+        if (c == 0) {
+            struct option_row *row = &table[index];
+            enum status st =
+                set_row(row, "--", row->kind == OPTION_SWITCH ? "true" : optarg);
+
+            if (st != ST_OK)
+                return st;
+            row->on_command_line = true;
+        } else if (c == ':') {
+            return fail(ST_USAGE, "%s: needs a value", argv[optind - 1]);
+        } else {
+            char name[MAX_WORD + 1];
+            const char *typed = argv[optind - 1];
+
+            if (strncmp(typed, "--", 2) != 0)
+                return fail(ST_USAGE, "%s: no such option; options start with --", typed);
+            (void)snprintf(name, sizeof name, "%.*s", (int)strcspn(typed + 2, "="),
+                           typed + 2);
+            return unknown_option(table, "--", name);
+        }
+    }
+    *rest = argv + optind;
+    *n_rest = argc - optind;
+    return ST_OK;
+}
+
+struct file_reader {
+    struct option_row *table;
+    const char *path;
+    enum status st;
+};
+
+static int on_pair(void *user, const char *section, const char *name, const char *value)
+{
+    struct file_reader *reader = user;
+    char where[512];
+
+    (void)section;
+    if (reader->st != ST_OK)
+        return 0;
+    (void)snprintf(where, sizeof where, "%s: ", reader->path);
+    for (struct option_row *row = reader->table; row->name; row++) {
+        if (strcmp(row->name, name) != 0)
+            continue;
+        if (row->on_command_line)
+            return 1;
+        /* Kept for the life of the process, as argv is. */
+        char *copy = strdup(value);
+
+        reader->st = copy ? set_row(row, where, copy) : fail(ST_NOMEM, "%s", reader->path);
+        if (row->kind != OPTION_TEXT || reader->st != ST_OK)
+            free(copy);
+        return reader->st == ST_OK;
+    }
+    reader->st = unknown_option(reader->table, where, name);
+    return 0;
+}
+
+enum status options_read_file(struct option_row *table, const char *path)
+{
+    struct file_reader reader = {.table = table, .path = path, .st = ST_OK};
+    char *text;
+    size_t bytes;
+    enum status st = file_read_all(path, &text, &bytes);
+
+    if (st != ST_OK)
+        return st;
+    int rc = ini_parse_string(text, on_pair, &reader);
+    free(text);
+    if (reader.st != ST_OK)
+        return reader.st;
+    if (rc != 0)
+        return fail(ST_USAGE, "%s:%d: not a line of the form key = value", path, rc);
+    return ST_OK;
+}
+
+void option_format(const struct option_row *row, char *buf, size_t buf_bytes)
+{
+    const char *w = row->meta;
+
+    switch (row->kind) {
+    case OPTION_TEXT: {
+        const char *text = *(const char **)row->value;
+
+        (void)snprintf(buf, buf_bytes, "%s", text ? text : "");
+        return;
+    }
+    case OPTION_SIZE:
+        (void)snprintf(buf, buf_bytes, "%zu", *(size_t *)row->value);
+        return;
+    case OPTION_NUMBER:
+        (void)snprintf(buf, buf_bytes, "%.17g", *(double *)row->value);
+        /* 0.1, not 0.10000000000000001, wherever fewer digits give the same number. */
+        for (int digits = 1; digits < 17; digits++) {
+            char shorter[40];
+
+            (void)snprintf(shorter, sizeof shorter, "%.*g", digits, *(double *)row->value);
+            if (!(strtod(shorter, NULL) < *(double *)row->value) &&
+                !(strtod(shorter, NULL) > *(double *)row->value)) {
+                (void)snprintf(buf, buf_bytes, "%s", shorter);
+                return;
+            }
+        }
+        return;
+    case OPTION_SWITCH:
+        (void)snprintf(buf, buf_bytes, "%s", *(bool *)row->value ? "true" : "false");
+        return;
+    case OPTION_CHOICE:
+        for (int i = 0; i < *(int *)row->value; i++)
+            w += strcspn(w, "|") + 1;
+        (void)snprintf(buf, buf_bytes, "%.*s", (int)strcspn(w, "|"), w);
+        return;
+    }
+}
+
+enum status options_write_file(const struct option_row *table, const char *path,
+                               const char *const *skip)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *f = open_memstream(&text, &bytes);
+
+    if (!f)
+        return fail(ST_NOMEM, "%s: no memory", path);
+    for (const struct option_row *row = table; row->name; row++) {
+        char value[4096];
+        bool skipped = false;
+
+        for (const char *const *s = skip; s && *s; s++)
+            skipped = skipped || !strcmp(*s, row->name);
+        option_format(row, value, sizeof value);
+        /* An unset text has no value to write down. */
+        if (!skipped && value[0])
+            fprintf(f, "%s = %s\n", row->name, value);
+    }
+    enum status st = fclose(f) == 0 ? ST_OK : fail(ST_NOMEM, "%s: no memory", path);
+    if (st == ST_OK)
+        st = file_write_all(path, text, bytes);
+    free(text);
+    return st;
+}
+
+void options_print_help(const struct option_row *table)
+{
+    for (const struct option_row *row = table; row->name; row++) {
+        char left[64];
+        char value[256];
+
+        (void)snprintf(left, sizeof left, "--%s%s%s", row->name, row->meta ? " " : "",
+                       row->meta ? row->meta : "");
+        option_format(row, value, sizeof value);
+        printf("  %-28s ", left);
+        if (strlen(left) > 28)
+            printf("\n  %-28s ", "");
+        printf("%s", row->help);
+        if (row->kind != OPTION_SWITCH && value[0])
+            printf(" (default %s)", value);
+        printf("\n");
+    }
+}

@@ -1,0 +1,36 @@
+/* progress.h - one live line on stderr for long work.
+ *
+ * On a terminal the line is redrawn in place at most ten times a second; elsewhere (and
+ * with TERM=dumb) a plain line is written at most every 10 seconds and once at the end.
+ * Only the thread that began a progress updates it; only one is alive at a time.
+ */
+#ifndef WEFT_BASE_PROGRESS_H
+#define WEFT_BASE_PROGRESS_H
+
+#include <stddef.h>
+#include <stdbool.h>
+
+struct progress {
+    const char *label; /* borrowed: "tokenize" */
+    const char *unit;  /* borrowed: "MB", "step" */
+    double total;      /* in units; 0 when unknown */
+    double start_s;
+    double last_s;
+    bool live;    /* stderr is a terminal that can redraw */
+    bool enabled; /* false: every call is a no-op (other ranks, --quiet) */
+};
+
+void progress_begin(struct progress *p, const char *label, const char *unit, double total,
+                    bool enabled);
+/* Shows `done` of total with rate and time left; `extra` (may be NULL) is appended. */
+void progress_update(struct progress *p, double done, const char *extra);
+/* Last line: 100 %, total time and mean rate. */
+void progress_end(struct progress *p, double done);
+
+/* Wipes a live line so that a log line can take its place; used by log.c. */
+void progress_clear_line(void);
+
+/* "1h02m", "3m05s", "12s": time as people read it. buf >= 16 bytes. */
+const char *format_duration(double seconds, char *buf, size_t buf_bytes);
+
+#endif

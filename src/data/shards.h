@@ -1,0 +1,81 @@
+/* shards.h - token shards on disk, read by mmap.
+ *
+ * A shard is an llm.c token file: 256 little-endian int32 words (magic, version, count),
+ * then the ids: version 1 (magic 20240520) as uint16, version 7 (magic 20240801) as
+ * uint32. A shard set is a sorted list of such files, all of one version. The training
+ * windows of a set with sequence length T are floor((count - 1) / T) consecutive windows
+ * in each shard; window w of shard s starts at token w*T and needs T + 1 tokens.
+ *
+ * Needs base only. All offsets are 64-bit.
+ */
+#ifndef WEFT_DATA_SHARDS_H
+#define WEFT_DATA_SHARDS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/status.h"
+
+enum {
+    SHARD_HEADER_WORDS = 256,
+    SHARD_MAGIC_16 = 20240520,
+    SHARD_VERSION_16 = 1,
+    SHARD_MAGIC_32 = 20240801,
+    SHARD_VERSION_32 = 7
+};
+
+struct shards;
+
+/* Opens a shard set.
+ * In       where: a folder (its *_<split>_*.bin files; with none of those all *.bin when
+ *          split is NULL), a file, or a glob pattern; split "train", "val" or NULL;
+ *          vocab: ids must be < vocab
+ * Returns  ST_IO, or ST_FORMAT naming file, found and needed (magic, version, size
+ *          against count, too short for a window is *not* an error here) */
+MUST_USE enum status shards_open(const char *where, const char *split, uint32_t vocab,
+                                 struct shards **out);
+void shards_close(struct shards *s); /* NULL allowed */
+
+size_t shards_files(const struct shards *s);
+uint64_t shards_tokens(const struct shards *s);
+const char *shards_path(const struct shards *s, size_t file);
+uint64_t shards_file_tokens(const struct shards *s, size_t file);
+
+/* Windows of T tokens in the whole set. Files too short for one are counted in
+ * *n_skipped (may be NULL). */
+uint64_t shards_windows(const struct shards *s, size_t T, size_t *n_skipped);
+
+/* Copies window w: x[i] = token i, y[i] = token i + 1, i = 0..T-1, ids checked.
+ * Returns  ST_FORMAT naming file, token index in the file, the id and the vocabulary size
+ *          when an id is not below vocab; x and y are then unspecified */
+MUST_USE enum status shards_window(const struct shards *s, size_t T, uint64_t w,
+                                   int32_t *x, int32_t *y);
+
+/* XXH3-64 over the token payload of all files in order. */
+MUST_USE enum status shards_hash(const struct shards *s, uint64_t *hash);
+
+/* What the small JSON beside the shards ("<folder>/tokens.json") says of the vocabulary. */
+struct shards_meta {
+    uint32_t vocab;    /* number of ids, 0 when there is no tokens.json */
+    char kind[8];      /* "gpt2", "char" or "bytes"; "" when unknown */
+    char path[4096];   /* the tokens.json read, "" when there is none */
+};
+/* Reads tokens.json beside `where` (a folder, file or pattern) when there is one. */
+MUST_USE enum status shards_read_meta(const char *where, struct shards_meta *out);
+
+/* Writes shards of at most shard_tokens ids named <folder>/<stem>_<split>_%06d.bin,
+ * through .tmp and rename. Ids come in any number of writes. 16-bit files while
+ * vocab <= 65536, else 32-bit ones. An id >= vocab is ST_BUG. */
+struct shard_writer;
+MUST_USE enum status shard_writer_new(const char *folder, const char *stem,
+                                      const char *split, uint32_t vocab,
+                                      uint64_t shard_tokens, struct shard_writer **out);
+MUST_USE enum status shard_writer_add(struct shard_writer *w, const uint32_t *ids,
+                                      size_t n);
+/* Finishes the last file; *files and *last_tokens tell what was written. */
+MUST_USE enum status shard_writer_close(struct shard_writer *w, size_t *files,
+                                        uint64_t *last_tokens);
+/* Throws away what is unfinished and removes .tmp files; NULL allowed. */
+void shard_writer_discard(struct shard_writer *w);
+
+#endif
