@@ -28,8 +28,8 @@ enum status fd_write_at(int fd, const char *path, const void *data, size_t bytes
         if (n < 0 && errno == EINTR)
             continue;
         if (n <= 0)
-            return fail(ST_IO, "%s: cannot write %zu bytes at offset %llu: %s", path, bytes,
-                        (unsigned long long)offset, strerror(errno));
+            return fail(ST_IO, "%s: cannot write %zu bytes at offset %llu: %s", path,
+                        bytes, (unsigned long long)offset, strerror(errno));
         p += n;
         bytes -= (size_t)n;
         offset += (uint64_t)n;
@@ -37,7 +37,8 @@ enum status fd_write_at(int fd, const char *path, const void *data, size_t bytes
     return ST_OK;
 }
 
-enum status fd_read_at(int fd, const char *path, void *data, size_t bytes, uint64_t offset)
+enum status fd_read_at(int fd, const char *path, void *data, size_t bytes,
+                       uint64_t offset)
 {
     char *p = data;
 

@@ -70,6 +70,7 @@ enum status memory_alloc(size_t count, size_t elem_bytes, const char *what, void
 
     memcpy(out_ptr, &p, sizeof p);
     if (!p)
-        return fail(ST_NOMEM, "%s: no memory for %zu x %zu bytes", what, count, elem_bytes);
+        return fail(ST_NOMEM, "%s: no memory for %zu x %zu bytes", what, count,
+                    elem_bytes);
     return ST_OK;
 }

@@ -49,7 +49,8 @@ static size_t edit_distance(const char *a, const char *b)
     return row[nb];
 }
 
-const char *nearest_word(const char *typed, const char *words, char *buf, size_t buf_bytes)
+const char *nearest_word(const char *typed, const char *words, char *buf,
+                         size_t buf_bytes)
 {
     size_t best = 3; /* further away is no typing slip */
     bool found = false;
@@ -167,7 +168,8 @@ static enum status unknown_option(const struct option_row *table, const char *wh
         used += (size_t)snprintf(words + used, sizeof words - used, "%s%s",
                                  r == table ? "" : "|", r->name);
     if (nearest_word(name, words, near, sizeof near))
-        return fail(ST_USAGE, "%s%s: no such option; did you mean '%s'?", where, name, near);
+        return fail(ST_USAGE, "%s%s: no such option; did you mean '%s'?", where, name,
+                    near);
     return fail(ST_USAGE, "%s%s: no such option", where, name);
 }
 
@@ -180,11 +182,10 @@ enum status options_parse(struct option_row *table, int argc, char **argv, char 
     int index = 0;
 
     for (size_t i = 0; i < n; i++)
-        longs[i] = (struct option){.name = table[i].name,
-                                   .has_arg = table[i].kind == OPTION_SWITCH
-                                                  ? no_argument
-                                                  : required_argument,
-                                   .val = 0};
+        longs[i] = (struct option){
+            .name = table[i].name,
+            .has_arg = table[i].kind == OPTION_SWITCH ? no_argument : required_argument,
+            .val = 0};
     longs[n] = (struct option){0};
     optind = 0; /* glibc: start afresh, also after another table */
     opterr = 0;
@@ -239,7 +240,8 @@ static int on_pair(void *user, const char *section, const char *name, const char
         /* Kept for the life of the process, as argv is. */
         char *copy = strdup(value);
 
-        reader->st = copy ? set_row(row, where, copy) : fail(ST_NOMEM, "%s", reader->path);
+        reader->st =
+            copy ? set_row(row, where, copy) : fail(ST_NOMEM, "%s", reader->path);
         if (row->kind != OPTION_TEXT || reader->st != ST_OK)
             free(copy);
         return reader->st == ST_OK;
@@ -286,7 +288,8 @@ void option_format(const struct option_row *row, char *buf, size_t buf_bytes)
         for (int digits = 1; digits < 17; digits++) {
             char shorter[40];
 
-            (void)snprintf(shorter, sizeof shorter, "%.*g", digits, *(double *)row->value);
+            (void)snprintf(shorter, sizeof shorter, "%.*g", digits,
+                           *(double *)row->value);
             if (!(strtod(shorter, NULL) < *(double *)row->value) &&
                 !(strtod(shorter, NULL) > *(double *)row->value)) {
                 (void)snprintf(buf, buf_bytes, "%s", shorter);

@@ -21,13 +21,13 @@ enum option_kind {
 };
 
 struct option_row {
-    const char *name;    /* "batch" for --batch */
+    const char *name; /* "batch" for --batch */
     enum option_kind kind;
-    void *value;         /* points at the variable, which holds the default */
-    const char *meta;    /* "N", "PATH"; for OPTION_CHOICE the words: "on|off" */
-    const char *help;    /* one line; the default is appended by the help printer */
-    bool set;            /* out: given by the user (command line or file) */
-    bool on_command_line;/* out */
+    void *value;          /* points at the variable, which holds the default */
+    const char *meta;     /* "N", "PATH"; for OPTION_CHOICE the words: "on|off" */
+    const char *help;     /* one line; the default is appended by the help printer */
+    bool set;             /* out: given by the user (command line or file) */
+    bool on_command_line; /* out */
 };
 
 /* Tables end with a row whose name is NULL. */
@@ -48,7 +48,8 @@ MUST_USE enum status options_read_file(struct option_row *table, const char *pat
 MUST_USE enum status options_write_file(const struct option_row *table, const char *path,
                                         const char *const *skip);
 
-/* Prints the rows as help on stdout: "  --batch N        sequences per rank (default 4)" */
+/* Prints the rows as help on stdout: "  --batch N        sequences per rank (default 4)"
+ */
 void options_print_help(const struct option_row *table);
 
 /* Value of one row as text, as options_write_file prints it. */
@@ -56,6 +57,7 @@ void option_format(const struct option_row *row, char *buf, size_t buf_bytes);
 
 /* The word of `words` (separated by '|') nearest to `typed` in edit distance, or NULL
  * when none is near. Writes into buf. */
-const char *nearest_word(const char *typed, const char *words, char *buf, size_t buf_bytes);
+const char *nearest_word(const char *typed, const char *words, char *buf,
+                         size_t buf_bytes);
 
 #endif

@@ -51,8 +51,8 @@ static void draw(struct progress *p, double done, const char *extra, bool last)
     double rate = elapsed > 0 ? done / elapsed : 0;
     size_t n = 0;
 
-    n += (size_t)snprintf(line, sizeof line, "%s%s ", p->live ? "\r\033[K" : "weft: ",
-                          p->label);
+    n += (size_t)snprintf(line, sizeof line, "%s%s ",
+                          p->live ? "\r\033[K" : "weft: ", p->label);
     if (p->total > 0)
         n += (size_t)snprintf(line + n, sizeof line - n, "%.6g/%.6g %s (%.0f %%)", done,
                               p->total, p->unit, 100 * done / p->total);

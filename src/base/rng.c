@@ -44,7 +44,8 @@ uint64_t rng_permute(uint64_t seed, uint64_t stream, uint64_t n, uint64_t i)
         uint64_t right = i & mask;
 
         for (unsigned r = 0; r < ROUNDS; r++) {
-            uint64_t next = left ^ (rng_bits(seed, stream + ((uint64_t)r << 56), right) & mask);
+            uint64_t next =
+                left ^ (rng_bits(seed, stream + ((uint64_t)r << 56), right) & mask);
 
             left = right;
             right = next;

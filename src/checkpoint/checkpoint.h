@@ -1,0 +1,100 @@
+/* checkpoint.h - models and runs on disk.
+ *
+ * Native checkpoint: a folder "<run>/checkpoints/step-NNNNNN/" with
+ *   manifest.json          format version, shape, tensor table, P, run state, the
+ * resolved options, and for every file its size, XXH3 and element ranges
+ *   state-RRRRR-of-PPPPP.bin  written by rank R: for each of its ranges of the canonical
+ *                          vector (tensors.h) the parameters, then the same ranges of m,
+ *                          then of v; fp32 little-endian
+ *   tokens.json            the tokenizer the data was made with, when there is one
+ * It is written as "step-NNNNNN.tmp", every file and the folder fsynced, all ranks agree,
+ * then renamed; "<run>/checkpoints/latest" (a text file with the folder's name) is
+ * replaced last. Elements are addressed by canonical range, so a run resumes with any
+ * number of ranks, layout, strategy and block size.
+ *
+ * llm.c model files (magic 20240326, version 3, fp32) hold weights only.
+ */
+#ifndef WEFT_CHECKPOINT_CHECKPOINT_H
+#define WEFT_CHECKPOINT_CHECKPOINT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/status.h"
+#include "comm/comm.h"
+#include "comm/plan.h"
+#include "model/tensors.h"
+
+/* What a run is at a step, beside its weights and moments. */
+struct run_state {
+    uint64_t step;   /* steps done: the next one is number `step` (0-based) */
+    uint64_t tokens; /* trained on so far */
+    uint64_t seed;
+    uint64_t batch_windows; /* global batch in windows; the sampler's position is
+                               step * batch_windows */
+    uint64_t adam_step;     /* t of the bias correction */
+    double best_val_loss;   /* infinity when there was no evaluation */
+    double wall_s;          /* training time so far, over all resumes */
+};
+
+/* A run's numbers in memory. Offsets of slices and plan refer to params. */
+struct checkpoint_view {
+    const struct layout *layout;
+    const struct plan *plan; /* whose block is whose; built for comm_size ranks */
+    float *params;           /* all of them on every rank */
+    float *m, *v;            /* moments of the blocks rooted here, concatenated in block
+                                order: plan_root_elems() floats each */
+};
+
+/* Writes a checkpoint of the run in folder `run`.
+ * Call     COLLECTIVE; params equal on all ranks, no operation in flight
+ * In       config_text: the resolved options as saved in config.ini; tokens_json: path of
+ * a file to copy in, or NULL Out      path (>= 4096 bytes): the folder written Returns
+ * the same status on all ranks, already agreed (and told by one of them); on failure
+ * nothing stands under the final name and older checkpoints are intact */
+MUST_USE enum status checkpoint_save(struct comm *c, const char *run,
+                                     const struct run_state *state,
+                                     const struct checkpoint_view *view,
+                                     const char *config_text, const char *tokens_json,
+                                     char *path);
+
+/* Removes all but the newest `keep` complete checkpoints (numeric order) and leftovers
+ * (*.tmp) older than the newest. keep >= 1. Rank 0 works; COLLECTIVE. */
+MUST_USE enum status checkpoint_prune(struct comm *c, const char *run, size_t keep);
+
+/* Newest complete checkpoint of a run folder: *found false when there is none. Damaged or
+ * incomplete ones (manifest unreadable, file missing or of another size) are passed over
+ * with a log_warn that names them. LOCAL; `path` >= 4096 bytes. */
+MUST_USE enum status checkpoint_latest(const char *run, char *path, bool *found);
+
+/* Loads weights, moments and state into view (already allocated for layout and plan), for
+ * any number of ranks. Checksums are verified.
+ * Call     COLLECTIVE; status agreed */
+MUST_USE enum status checkpoint_load(struct comm *c, const char *path,
+                                     const struct checkpoint_view *view,
+                                     struct run_state *state);
+
+/* What a model path is: a native checkpoint folder, a run folder (its newest checkpoint)
+ * or an llm.c model file. */
+enum model_kind { MODEL_NATIVE, MODEL_LLMC };
+struct model_file {
+    enum model_kind kind;
+    struct shape shape;
+    char path[4096];        /* the checkpoint folder or file itself */
+    char tokens_json[4096]; /* "" when there is none beside it */
+    struct run_state state; /* zero for MODEL_LLMC */
+};
+/* Looks at a path and checks sizes; no weights are read. LOCAL. */
+MUST_USE enum status model_open(const char *path, struct model_file *out);
+
+/* Reads the weights of an opened model into params (layout->elems floats, layout of the
+ * same shape); gaps and padding rows are set to 0. LOCAL. */
+MUST_USE enum status model_read(const struct model_file *f, const struct layout *layout,
+                                float *params);
+
+/* Writes an llm.c version 3 file (tmp and rename). LOCAL, by the caller only. */
+MUST_USE enum status llmc_write(const char *path, const struct layout *layout,
+                                const float *params);
+
+#endif
