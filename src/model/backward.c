@@ -1,0 +1,184 @@
+/* SPDX-License-Identifier: MIT */
+/* Backward tiles. Input gradients go row tile by row tile, weight gradients weight tile
+ * by weight tile over all rows of the micro-batch. */
+#include "model/model.h"
+
+/* dx = dy W; W [out][in] */
+static void linear_input_grad(float *dx, const float *dy, const float *W, size_t rows,
+                              size_t in, size_t out)
+{
+    gemm(false, false, rows, in, out, dy, out, W, in, 0, dx, in);
+}
+
+void backward_final_norm(const struct model *m, size_t r)
+{
+    struct row_span s = tiling_rows(&m->tiling, r);
+    size_t C = m->shape.C;
+    size_t at = s.begin * C;
+
+    m->kernels->layernorm_bwd(m->work[(m->shape.L - 1) % 2].dx + at, m->dlnfw + r * C,
+                              m->dlnfb + r * C, m->dlnf + at, NULL, m->x_last + at,
+                              model_param(m, LNFW, 0), m->lnf_mean + s.begin,
+                              m->lnf_rstd + s.begin, s.rows, C);
+}
+
+void final_norm_weight_grad(const struct model *m, bool accumulate)
+{
+    size_t tiles = m->tiling.row_tiles;
+    size_t C = m->shape.C;
+
+    m->kernels->add_partials(model_grad(m, LNFW, 0), m->dlnfw, tiles, C, accumulate);
+    m->kernels->add_partials(model_grad(m, LNFB, 0), m->dlnfb, tiles, C, accumulate);
+}
+
+void backward_mlp(const struct model *m, size_t l, size_t r)
+{
+    const struct kernels *k = m->kernels;
+    const struct layer_state *ls = &m->layers[l];
+    const struct work_set *w = &m->work[l % 2];
+    struct row_span s = tiling_rows(&m->tiling, r);
+    size_t C = m->shape.C;
+    size_t F = 4 * C;
+    const float *fc = ls->fc + s.begin * F;
+    const float *dx = w->dx + s.begin * C;
+    const float *mid = ls->mid + s.begin * C;
+    const float *mean = ls->ln2_mean + s.begin;
+    const float *rstd = ls->ln2_rstd + s.begin;
+    float *dfc = w->dfc + s.begin * F;
+    float *dmid = w->dmid + s.begin * C;
+
+    k->gelu_fwd(w->gelu + s.begin * F, fc, s.rows * F);
+    k->layernorm_redo(w->ln2 + s.begin * C, mid, mean, rstd, model_param(m, LN2W, l),
+                      model_param(m, LN2B, l), s.rows, C);
+
+    linear_input_grad(dfc, dx, model_param(m, FCPROJW, l), s.rows, F, C);
+    k->gelu_bwd(dfc, dfc, fc, s.rows * F);
+    linear_input_grad(dmid, dfc, model_param(m, FCW, l), s.rows, C, F);
+    k->layernorm_bwd(dmid, w->dln2w + r * C, w->dln2b + r * C, dmid, dx, mid,
+                     model_param(m, LN2W, l), mean, rstd, s.rows, C);
+    linear_input_grad(w->datt + s.begin * C, dmid, model_param(m, ATTPROJW, l), s.rows, C,
+                      C);
+}
+
+void backward_attention(const struct model *m, size_t l, size_t b, size_t g, float *work)
+{
+    const struct layer_state *ls = &m->layers[l];
+    const struct work_set *w = &m->work[l % 2];
+    size_t T = m->tiling.T;
+    size_t C = m->shape.C;
+    size_t H = m->shape.H;
+    size_t at = b * T * C;
+    size_t first, last;
+
+    tiling_heads(&m->tiling, &m->shape, g, &first, &last);
+    for (size_t h = first; h < last; h++)
+        m->kernels->attention_bwd(w->dqkv + 3 * at, w->datt + at, ls->qkv + 3 * at,
+                                  ls->att + at, ls->lse + (b * H + h) * T, T, C, H, h,
+                                  work);
+}
+
+void backward_qkv(const struct model *m, size_t l, size_t r)
+{
+    const struct layer_state *ls = &m->layers[l];
+    const struct work_set *w = &m->work[l % 2];
+    struct row_span s = tiling_rows(&m->tiling, r);
+    size_t C = m->shape.C;
+    size_t at = s.begin * C;
+    const float *mean = ls->ln1_mean + s.begin;
+    const float *rstd = ls->ln1_rstd + s.begin;
+    /* Gradient of the layer before; of the embedding when l is 0. */
+    float *dx = m->work[(l + 1) % 2].dx + at;
+
+    m->kernels->layernorm_redo(w->ln1 + at, ls->x + at, mean, rstd,
+                               model_param(m, LN1W, l), model_param(m, LN1B, l), s.rows,
+                               C);
+    linear_input_grad(dx, w->dqkv + 3 * at, model_param(m, QKVW, l), s.rows, C, 3 * C);
+    m->kernels->layernorm_bwd(dx, w->dln1w + r * C, w->dln1b + r * C, dx, w->dmid + at,
+                              ls->x + at, model_param(m, LN1W, l), mean, rstd, s.rows, C);
+}
+
+struct product {
+    const float *dy, *x;
+    enum tensor_kind bias;
+};
+
+/* What the gradient of one matrix is made of: dW = dy^T x. */
+static struct product product_of(const struct model *m, enum tensor_kind kind, size_t l)
+{
+    const struct work_set *w = &m->work[l % 2];
+
+    switch (kind) {
+    case QKVW:
+        return (struct product){w->dqkv, w->ln1, QKVB};
+    case ATTPROJW:
+        return (struct product){w->dmid, m->layers[l].att, ATTPROJB};
+    case FCW:
+        return (struct product){w->dfc, w->ln2, FCB};
+    default:
+        require(kind == FCPROJW);
+        return (struct product){w->dx, w->gelu, FCPROJB};
+    }
+}
+
+void weight_grad(const struct model *m, enum tensor_kind kind, size_t l, size_t o,
+                 bool accumulate)
+{
+    struct product p = product_of(m, kind, l);
+    size_t N = m->tiling.N;
+    size_t out, in;
+
+    tensor_dims(&m->shape, kind, &out, &in);
+    size_t tile = tiling_weight_rows(&m->shape, kind);
+    size_t row0 = o * tile;
+    size_t rows = min_size(out, row0 + tile) - row0;
+
+    gemm(true, false, rows, in, N, p.dy + row0, out, p.x, in, accumulate ? 1 : 0,
+         model_grad(m, kind, l) + row0 * in, in);
+    m->kernels->bias_grad(model_grad(m, p.bias, l) + row0, p.dy + row0, out, N, rows,
+                          accumulate);
+}
+
+void norm_weight_grad(const struct model *m, size_t l, bool second, bool accumulate)
+{
+    const struct work_set *w = &m->work[l % 2];
+    size_t tiles = m->tiling.row_tiles;
+    size_t C = m->shape.C;
+
+    m->kernels->add_partials(model_grad(m, second ? LN2W : LN1W, l),
+                             second ? w->dln2w : w->dln1w, tiles, C, accumulate);
+    m->kernels->add_partials(model_grad(m, second ? LN2B : LN1B, l),
+                             second ? w->dln2b : w->dln1b, tiles, C, accumulate);
+}
+
+/* The gradient of the embedding lies where layer 0 left it: in the other work set. */
+static const float *embedding_grad(const struct model *m)
+{
+    return m->work[1].dx;
+}
+
+void backward_tokens(const struct model *m, const int32_t *tokens, size_t v)
+{
+    size_t v0 = v * m->tiling.vocab_tile;
+    size_t v1 = min_size(m->shape.Vp, v0 + m->tiling.vocab_tile);
+
+    m->kernels->embedding_bwd_tokens(model_grad(m, WTE, 0), embedding_grad(m), tokens,
+                                     m->tiling.N, m->shape.C, v0, v1);
+}
+
+void backward_positions(const struct model *m, size_t tile, bool accumulate)
+{
+    const struct tiling *t = &m->tiling;
+    size_t C = m->shape.C;
+    size_t height = tiling_grad_tile_elems(t, &m->shape, WPE) / C;
+    size_t t0 = tile * height;
+    size_t t1 = min_size(m->shape.T, t0 + height);
+    float *dwpe = model_grad(m, WPE, 0);
+
+    /* Positions beyond the batch's sequences have no gradient. */
+    if (!accumulate && t1 > t->T)
+        for (size_t i = (t0 > t->T ? t0 : t->T) * C; i < t1 * C; i++)
+            dwpe[i] = 0;
+    if (t0 < t->T)
+        m->kernels->embedding_bwd_positions(dwpe, embedding_grad(m), t->B, t->T, C, t0,
+                                            min_size(t1, t->T), accumulate);
+}

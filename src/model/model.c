@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: MIT */
+/* Placement of the buffers. One function both counts and places, so that the plan and
+ * the memory can never differ. */
+#include "model/model.h"
+
+#include <string.h>
+
+struct placer {
+    struct arena *arena; /* NULL: only count */
+    size_t bytes;
+};
+
+static void *place(struct placer *p, size_t count, size_t elem_bytes)
+{
+    size_t bytes = count * elem_bytes;
+
+    p->bytes = round_up(p->bytes, CACHE_LINE) + bytes;
+    return p->arena ? arena_take(p->arena, bytes) : NULL;
+}
+
+static float *place_floats(struct placer *p, size_t count)
+{
+    return place(p, count, sizeof(float));
+}
+
+static void place_layer(struct placer *p, struct layer_state *s,
+                        const struct shape *shape, size_t N)
+{
+    size_t C = shape->C;
+
+    s->x = place_floats(p, N * C);
+    s->ln1_mean = place_floats(p, N);
+    s->ln1_rstd = place_floats(p, N);
+    s->qkv = place_floats(p, N * 3 * C);
+    s->att = place_floats(p, N * C);
+    s->lse = place_floats(p, N * shape->H);
+    s->mid = place_floats(p, N * C);
+    s->ln2_mean = place_floats(p, N);
+    s->ln2_rstd = place_floats(p, N);
+    s->fc = place_floats(p, N * 4 * C);
+}
+
+static void place_work(struct placer *p, struct work_set *w, size_t C, size_t N,
+                       size_t row_tiles, bool train)
+{
+    w->ln1 = place_floats(p, N * C);
+    w->ln2 = place_floats(p, N * C);
+    w->gelu = place_floats(p, N * 4 * C);
+    if (!train)
+        return;
+    w->dx = place_floats(p, N * C);
+    w->dmid = place_floats(p, N * C);
+    w->dfc = place_floats(p, N * 4 * C);
+    w->datt = place_floats(p, N * C);
+    w->dqkv = place_floats(p, N * 3 * C);
+    w->dln1w = place_floats(p, row_tiles * C);
+    w->dln1b = place_floats(p, row_tiles * C);
+    w->dln2w = place_floats(p, row_tiles * C);
+    w->dln2b = place_floats(p, row_tiles * C);
+}
+
+static void place_all(struct model *m, struct placer *p, struct layer_state *layers,
+                      size_t B, size_t T, bool train)
+{
+    const struct shape *s = &m->shape;
+    size_t N = B * T;
+    size_t row_tiles = tiling_max_row_tiles(N);
+    struct layer_state shared;
+    int32_t *positions = place(p, N, sizeof *positions);
+
+    tiling_init(&m->tiling, s, B, T);
+    for (size_t n = 0; positions && n < N; n++)
+        positions[n] = (int32_t)(n % T);
+    m->positions = positions;
+    if (!train)
+        place_layer(p, &shared, s, N);
+    for (size_t l = 0; l < s->L; l++) {
+        struct layer_state own;
+
+        if (train)
+            place_layer(p, &own, s, N);
+        if (layers)
+            layers[l] = train ? own : shared;
+    }
+    m->layers = layers;
+    /* In inference every layer reads and writes the one residual stream in place. */
+    m->x_last = train ? place_floats(p, N * s->C) : shared.x;
+    m->lnf_mean = place_floats(p, N);
+    m->lnf_rstd = place_floats(p, N);
+    m->lnf = place_floats(p, N * s->C);
+    size_t chunk_rows = min_size(N, m->tiling.chunk_tiles * m->tiling.row_tile);
+    for (int i = 0; i < 2; i++)
+        m->logits[i] = place_floats(p, chunk_rows * s->Vp);
+    m->stat_max = place_floats(p, m->tiling.vocab_tiles * N);
+    m->stat_sum = place_floats(p, m->tiling.vocab_tiles * N);
+    m->head_lse = place_floats(p, N);
+    m->row_loss = place_floats(p, N);
+    if (train) {
+        m->dlnf = place_floats(p, N * s->C);
+        m->dlnfw = place_floats(p, row_tiles * s->C);
+        m->dlnfb = place_floats(p, row_tiles * s->C);
+    }
+    for (int i = 0; i < 2; i++)
+        place_work(p, &m->work[i], s->C, N, row_tiles, train);
+}
+
+size_t model_bytes(const struct shape *s, size_t B, size_t T, bool train)
+{
+    struct model m = {.shape = *s};
+    struct placer p = {0};
+
+    place_all(&m, &p, NULL, B, T, train);
+    return round_up(p.bytes, CACHE_LINE);
+}
+
+void model_place(struct model *m, struct arena *arena, struct layer_state *layers,
+                 size_t B, size_t T, bool train)
+{
+    struct placer p = {.arena = arena};
+
+    place_all(m, &p, layers, B, T, train);
+}

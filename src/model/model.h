@@ -1,0 +1,133 @@
+/* model.h - forward and backward of a GPT-2 as pure functions of one tile each.
+ *
+ * Pre-layer-norm GPT-2 (Radford et al., "Language models are unsupervised multitask
+ * learners", 2019): x = wte[token] + wpe[position]; L times x += attproj(attention(
+ * qkv(ln1(x)))), x += fcproj(gelu(fc(ln2(x)))); logits = lnf(x) wte^T.
+ *
+ * Every function below works on one tile, reads and writes only what its comment says,
+ * and takes no locks: the engine makes tasks of them and orders those by dependencies.
+ * r is a row tile, l a layer, b a sequence, g a head group, v a vocabulary tile, c a
+ * chunk of row tiles, o a tile of output rows of a weight matrix (tiling.h).
+ *
+ * What is kept for backward is 10C + 2 layer-norm statistics + H floats a row and layer;
+ * layer-norm outputs and gelu are computed again where backward needs them.
+ */
+#ifndef WEFT_MODEL_MODEL_H
+#define WEFT_MODEL_MODEL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/memory.h"
+#include "kernels/kernels.h"
+#include "model/tensors.h"
+#include "model/tiling.h"
+
+/* Kept by forward for backward; one a layer. Rows are rows of the micro-batch. */
+struct layer_state {
+    float *x;                   /* [N][C] the residual stream that enters the layer */
+    float *ln1_mean, *ln1_rstd; /* [N] */
+    float *qkv;                 /* [N][3C] */
+    float *att;                 /* [N][C] attention output, heads side by side */
+    float *lse;                 /* [B][H][T] log-sum-exp of the scores */
+    float *mid;                 /* [N][C] the residual stream after attention */
+    float *ln2_mean, *ln2_rstd; /* [N] */
+    float *fc;                  /* [N][4C] before gelu */
+};
+
+/* Used by one layer at a time; there are two sets, layer l uses set l % 2, so that the
+ * next layer can begin while weight gradients of this one are still being added up. */
+struct work_set {
+    float *ln1;                           /* [N][C]  output of ln1 */
+    float *ln2;                           /* [N][C]  output of ln2 */
+    float *gelu;                          /* [N][4C] */
+    float *dx;                            /* [N][C]  gradient of the layer's output */
+    float *dmid;                          /* [N][C]  gradient of mid */
+    float *dfc;                           /* [N][4C] */
+    float *datt;                          /* [N][C]  */
+    float *dqkv;                          /* [N][3C] */
+    float *dln1w, *dln1b, *dln2w, *dln2b; /* [row_tiles][C] partial sums */
+};
+
+struct model {
+    struct shape shape;
+    struct tiling tiling; /* of the micro-batch at hand */
+    const struct kernels *kernels;
+    const struct layout *layout;
+    const float *params;
+    float *grads; /* NULL when the model was made for inference */
+
+    const int32_t *positions;         /* [N] */
+    struct layer_state *layers;       /* [L]; entry L-1's output goes to x_last */
+    float *x_last;                    /* [N][C] residual stream after the last layer */
+    float *lnf_mean, *lnf_rstd, *lnf; /* [N], [N], [N][C] */
+    float *dlnf;                      /* [N][C] */
+    float *dlnfw, *dlnfb;             /* [row_tiles][C] partial sums */
+    float *logits[2];                 /* [chunk rows][Vp]; chunk c uses buffer c % 2 */
+    float *stat_max, *stat_sum;       /* [vocab_tiles][N] softmax statistics a tile */
+    float *head_lse;                  /* [N] */
+    float *row_loss;                  /* [N] */
+    struct work_set work[2];
+};
+
+/* Bytes that model_place needs for micro-batches of up to B sequences of T tokens; with
+ * train false only what forward needs (layers share one state). */
+size_t model_bytes(const struct shape *s, size_t B, size_t T, bool train);
+
+/* Takes all buffers from the arena (sized by model_bytes) and sets the tiling. layers has
+ * room for L entries. */
+void model_place(struct model *m, struct arena *arena, struct layer_state *layers,
+                 size_t B, size_t T, bool train);
+
+/* ---- forward ---- */
+void forward_embedding(const struct model *m, const int32_t *tokens, size_t r); /* x[0] */
+void forward_qkv(const struct model *m, size_t l, size_t r); /* x -> ln1, qkv */
+/* work: attention_work_elems(T, C/H) floats of the caller's own. */
+void forward_attention(const struct model *m, size_t l, size_t b, size_t g, float *work);
+void forward_mlp(const struct model *m, size_t l, size_t r); /* att, x -> mid, fc, x' */
+void forward_final_norm(const struct model *m, size_t r);    /* x_last -> lnf */
+
+/* ---- head and loss, chunk by chunk: no N x Vp buffer ---- */
+void head_logits(const struct model *m, size_t c, size_t v); /* logits, statistics */
+/* row_loss and head_lse of the chunk's rows; returns the sum of the losses in row order.
+ * targets [N]; -1 means no target and no loss. */
+double head_loss(const struct model *m, const int32_t *targets, size_t c);
+/* logits become their gradient, times `scale` (1 / tokens of the global batch). */
+void head_softmax_grad(const struct model *m, const int32_t *targets, size_t c, size_t v,
+                       float scale);
+void head_weight_grad(const struct model *m, size_t c, size_t v, bool accumulate);
+void head_input_grad(const struct model *m, size_t c, size_t r); /* dlnf of row tile r */
+void backward_final_norm(const struct model *m, size_t r); /* dlnf -> dx, partials */
+void final_norm_weight_grad(const struct model *m, bool accumulate);
+
+/* ---- backward of layer l ---- */
+void backward_mlp(const struct model *m, size_t l, size_t r); /* dx -> dfc, dmid, datt */
+void backward_attention(const struct model *m, size_t l, size_t b, size_t g, float *work);
+void backward_qkv(const struct model *m, size_t l, size_t r); /* dqkv -> dx of l - 1 */
+
+/* Weight and bias gradient of output-row tile o of one matrix of layer l: kind is QKVW,
+ * ATTPROJW, FCW or FCPROJW. accumulate: "+=" instead of "=". */
+void weight_grad(const struct model *m, enum tensor_kind kind, size_t l, size_t o,
+                 bool accumulate);
+void norm_weight_grad(const struct model *m, size_t l, bool second, bool accumulate);
+
+/* wte gradient of vocabulary tile v "+=" (after the head's part); wpe tile "=" or "+=".
+ */
+void backward_tokens(const struct model *m, const int32_t *tokens, size_t v);
+void backward_positions(const struct model *m, size_t tile, bool accumulate);
+
+/* Where a slice's parameters and gradients are. */
+static inline const float *model_param(const struct model *m, enum tensor_kind kind,
+                                       size_t layer)
+{
+    return m->params + layout_slice(m->layout, kind, layer)->offset;
+}
+
+static inline float *model_grad(const struct model *m, enum tensor_kind kind,
+                                size_t layer)
+{
+    return m->grads + layout_slice(m->layout, kind, layer)->offset;
+}
+
+#endif
