@@ -1,6 +1,12 @@
-/* cmd.h - one function a subcommand, one file each; main.c holds the table. */
+/* cmd.h - one function a subcommand, one file each; main.c holds the table.
+ *
+ * Every subcommand knows --help: it prints its usage line and its options on stdout and
+ * returns ST_OK; `weft help NAME` calls it that way.
+ */
 #ifndef WEFT_CMD_CMD_H
 #define WEFT_CMD_CMD_H
+
+#include <stdbool.h>
 
 #include "base/status.h"
 
@@ -14,5 +20,22 @@ enum status cmd_generate(int argc, char **argv, int *exit_code);
 enum status cmd_info(int argc, char **argv, int *exit_code);
 enum status cmd_check(int argc, char **argv, int *exit_code);
 enum status cmd_help(int argc, char **argv, int *exit_code);
+
+struct command {
+    const char *name;
+    enum status (*run)(int argc, char **argv, int *exit_code);
+    const char *summary;       /* one line of `weft help` */
+    bool outlives_its_readers; /* a closed pipe on stdout or stderr does not end it */
+};
+
+/* Ends with a row whose name is NULL. */
+extern const struct command command_table[];
+
+/* The command of that name; NULL, with fail() naming the nearest one, when there is none.
+ */
+const struct command *command_find(const char *name);
+
+/* Prints `weft help` on stdout. */
+void command_print_overview(void);
 
 #endif

@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: MIT */
+/* main.c - finds the subcommand, runs it, says once what went wrong.
+ *
+ * Invariant: a failure is told once by the whole job, here or by the ranks among
+ * themselves, and the exit code is that of base/status.h.
+ */
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/options.h"
+#include "cmd/cmd.h"
+#include "task/task.h"
+
+const struct command command_table[] = {
+    {"tokenize", cmd_tokenize, "turn text files into token files", false},
+    {"train", cmd_train, "train a model, under mpirun on many ranks", true},
+    {"generate", cmd_generate, "continue a prompt with a trained model", false},
+    {"info", cmd_info, "say what a file or run folder is and whether it is whole", false},
+    {"check", cmd_check, "test this machine: kernels, tasks, MPI", false},
+    {"help", cmd_help, "this overview, or the options of one command", false},
+    {0}};
+
+const struct command *command_find(const char *name)
+{
+    char words[256] = "";
+    char near[64];
+    size_t used = 0;
+
+    for (const struct command *c = command_table; c->name; c++) {
+        if (!strcmp(c->name, name))
+            return c;
+        if (used < sizeof words)
+            used += (size_t)snprintf(words + used, sizeof words - used, "%s%s",
+                                     used ? "|" : "", c->name);
+    }
+    /* The caller returns ST_USAGE itself. */
+    enum status st =
+        nearest_word(name, words, near, sizeof near)
+            ? fail(ST_USAGE, "%s: no such command; did you mean '%s'?", name, near)
+            : fail(ST_USAGE, "%s: no such command; see 'weft help'", name);
+    (void)st;
+    return NULL;
+}
+
+static int run_command(const struct command *c, int argc, char **argv)
+{
+    int exit_code = 0;
+
+    /* A run of days goes on when the terminal or log reader it writes to is gone; the
+     * short commands end quietly, as `weft info FILE | head` should. */
+    if (c->outlives_its_readers)
+        (void)signal(SIGPIPE, SIG_IGN);
+    enum status st = c->run(argc, argv, &exit_code);
+    if (st != ST_OK) {
+        log_error("%s", fail_text());
+        return status_exit_code(st);
+    }
+    return exit_code;
+}
+
+/* Results that never reached the disk or the pipe are no success. */
+static int finish_stdout(const struct command *c, int exit_code)
+{
+    errno = 0;
+    if ((fflush(stdout) == 0 && !ferror(stdout)) || exit_code != 0)
+        return exit_code;
+    if (errno == EPIPE && c && c->outlives_its_readers)
+        return 0;
+    log_error("standard output: %s", errno ? strerror(errno) : "write error");
+    return 1;
+}
+
+int main(int argc, char **argv)
+{
+    const struct command *c = NULL;
+    int exit_code = 0;
+
+    task_configure_runtime();
+    if (argc < 2) {
+        command_print_overview();
+        exit_code = 2;
+    } else if (!strcmp(argv[1], "--version")) {
+        printf("weft %s\n", WEFT_VERSION);
+    } else if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h")) {
+        command_print_overview();
+    } else {
+        c = command_find(argv[1]);
+        if (c) {
+            exit_code = run_command(c, argc - 1, argv + 1);
+        } else {
+            log_error("%s", fail_text());
+            exit_code = status_exit_code(ST_USAGE);
+        }
+    }
+    return finish_stdout(c, exit_code);
+}
