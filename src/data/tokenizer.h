@@ -1,10 +1,11 @@
-/* tokenizer.h - text to token ids and back: GPT-2's byte-pair encoding, characters, bytes.
+/* tokenizer.h - text to token ids and back: GPT-2's byte-pair encoding, characters,
+ * bytes.
  *
  * GPT-2: the text is split by its pre-tokenizer expression (PCRE2 with JIT, the explicit
  * white-space class that agrees with OpenAI's on every code point), each piece is merged
  * by rank (Sennrich, Haddow, Birch, 2016). Invalid UTF-8 is kept as single byte tokens,
- * so decoding gives back the very bytes. Linear in practice on pathological text: a piece
- * of n symbols costs O(n log n).
+ * so decoding gives back the very bytes. Linear on pathological text too: a piece of n
+ * symbols costs O(n), however long.
  *
  * A tokenizer is immutable after it is made: any number of threads may use one at the
  * same time, each with a scratch of its own.
@@ -12,6 +13,7 @@
 #ifndef WEFT_DATA_TOKENIZER_H
 #define WEFT_DATA_TOKENIZER_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -23,7 +25,8 @@ enum { GPT2_END_OF_TEXT = 50256, BYTES_END_OF_TEXT = 256 };
 struct tokenizer;
 
 /* From OpenAI's vocab.bpe or a Hugging Face merges.txt (same content). Checks the line
- * count (50,000 merges) and that every merge is possible; ST_FORMAT names file and line. */
+ * count (50,000 merges) and that every merge is possible; ST_FORMAT names file and line.
+ */
 MUST_USE enum status tokenizer_new_gpt2(const char *path, struct tokenizer **out);
 /* 256 bytes plus end-of-text = 257 ids. */
 MUST_USE enum status tokenizer_new_bytes(struct tokenizer **out);
@@ -32,9 +35,27 @@ MUST_USE enum status tokenizer_new_bytes(struct tokenizer **out);
 MUST_USE enum status tokenizer_new_char(const uint32_t *code_points, size_t n,
                                         struct tokenizer **out);
 /* As recorded in tokens.json (kind, and for "char" its code points; for "gpt2" the table
- * file's absolute path and checksum). */
+ * file's absolute path and checksum; a table that has gone from there is looked for as
+ * vocab.bpe beside tokens.json). */
 MUST_USE enum status tokenizer_load(const char *tokens_json, struct tokenizer **out);
+
+/* What tokens.json says beside the vocabulary. */
+struct tokens_note {
+    uint64_t train_tokens, val_tokens;
+    uint64_t documents, text_bytes;
+    uint64_t text_xxh3; /* XXH3-64 of all documents, one after the other */
+};
+/* Writes the file tokenizer_load reads, atomically. */
+MUST_USE enum status tokenizer_save(const struct tokenizer *t,
+                                    const struct tokens_note *note,
+                                    const char *tokens_json);
+
 void tokenizer_free(struct tokenizer *t); /* NULL allowed */
+
+/* Sets seen[c] for every code point c of the text; seen has CODE_POINTS entries.
+ * Returns  how many bytes are UTF-8: `bytes`, or the offset of the first bad byte */
+enum { CODE_POINTS = 0x110000 };
+size_t tokenizer_mark_chars(const char *text, size_t bytes, bool *seen);
 
 enum tokenizer_kind tokenizer_kind_of(const struct tokenizer *t);
 uint32_t tokenizer_vocab(const struct tokenizer *t);
