@@ -54,27 +54,37 @@ MUST_USE enum status shards_window(const struct shards *s, size_t T, uint64_t w,
 /* XXH3-64 over the token payload of all files in order. */
 MUST_USE enum status shards_hash(const struct shards *s, uint64_t *hash);
 
-/* What the small JSON beside the shards ("<folder>/tokens.json") says of the vocabulary. */
+/* What the small JSON beside the shards ("<folder>/tokens.json") says of the vocabulary.
+ */
 struct shards_meta {
-    uint32_t vocab;    /* number of ids, 0 when there is no tokens.json */
-    char kind[8];      /* "gpt2", "char" or "bytes"; "" when unknown */
-    char path[4096];   /* the tokens.json read, "" when there is none */
+    uint32_t vocab;  /* number of ids, 0 when there is no tokens.json */
+    char kind[8];    /* "gpt2", "char" or "bytes"; "" when unknown */
+    char path[4096]; /* the tokens.json read, "" when there is none */
 };
 /* Reads tokens.json beside `where` (a folder, file or pattern) when there is one. */
 MUST_USE enum status shards_read_meta(const char *where, struct shards_meta *out);
 
 /* Writes shards of at most shard_tokens ids named <folder>/<stem>_<split>_%06d.bin,
- * through .tmp and rename. Ids come in any number of writes. 16-bit files while
- * vocab <= 65536, else 32-bit ones. An id >= vocab is ST_BUG. */
+ * numbered as llm.c's are: "val" from 0, any other split from 1. Ids come in any number
+ * of writes. 16-bit files while vocab <= 65536, else 32-bit ones. An id >= vocab is
+ * ST_BUG. All files carry .tmp behind their names until the close, which renames them:
+ * a set is there whole or not at all. */
 struct shard_writer;
 MUST_USE enum status shard_writer_new(const char *folder, const char *stem,
                                       const char *split, uint32_t vocab,
                                       uint64_t shard_tokens, struct shard_writer **out);
 MUST_USE enum status shard_writer_add(struct shard_writer *w, const uint32_t *ids,
                                       size_t n);
-/* Finishes the last file; *files and *last_tokens tell what was written. */
+/* Finishes the last file and makes all of them durable, still as .tmp: after it the close
+ * only renames. Optional; nothing may be added after it. */
+MUST_USE enum status shard_writer_finish(struct shard_writer *w);
+/* Finishes, gives the files their names and frees the writer, on failure too (what has
+ * not got its name is then removed). *files and *last_tokens tell what was written. */
 MUST_USE enum status shard_writer_close(struct shard_writer *w, size_t *files,
                                         uint64_t *last_tokens);
+/* The name of the file-th shard of a set. */
+void shard_writer_name(const char *folder, const char *stem, const char *split, size_t file,
+                       char *buf, size_t buf_bytes);
 /* Throws away what is unfinished and removes .tmp files; NULL allowed. */
 void shard_writer_discard(struct shard_writer *w);
 
