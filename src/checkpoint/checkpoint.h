@@ -8,9 +8,10 @@
  *                          then of v; fp32 little-endian
  *   tokens.json            the tokenizer the data was made with, when there is one
  * It is written as "step-NNNNNN.tmp", every file and the folder fsynced, all ranks agree,
- * then renamed; "<run>/checkpoints/latest" (a text file with the folder's name) is
- * replaced last. Elements are addressed by canonical range, so a run resumes with any
- * number of ranks, layout, strategy and block size.
+ * then renamed (an older one of the same step waits as "step-NNNNNN.old" meanwhile);
+ * "<run>/checkpoints/latest" (a text file with the folder's name) is replaced last.
+ * Elements are addressed by canonical range, so a run resumes with any number of ranks,
+ * layout, strategy and block size.
  *
  * llm.c model files (magic 20240326, version 3, fp32) hold weights only.
  */
@@ -21,6 +22,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/files.h"
 #include "base/status.h"
 #include "comm/comm.h"
 #include "comm/plan.h"
@@ -59,14 +61,34 @@ MUST_USE enum status checkpoint_save(struct comm *c, const char *run,
                                      const char *config_text, const char *tokens_json,
                                      char *path);
 
-/* Removes all but the newest `keep` complete checkpoints (numeric order) and leftovers
- * (*.tmp) older than the newest. keep >= 1. Rank 0 works; COLLECTIVE. */
+/* Removes all complete checkpoints but the newest `keep` (numeric order) and the best one
+ * (the oldest of those with the lowest best_val_loss; none without an evaluation),
+ * damaged ones older than all that are kept, and leftovers (*.tmp, *.old) not newer than
+ * the newest. keep >= 1. Rank 0 works; COLLECTIVE. */
 MUST_USE enum status checkpoint_prune(struct comm *c, const char *run, size_t keep);
 
 /* Newest complete checkpoint of a run folder: *found false when there is none. Damaged or
  * incomplete ones (manifest unreadable, file missing or of another size) are passed over
  * with a log_warn that names them. LOCAL; `path` >= 4096 bytes. */
 MUST_USE enum status checkpoint_latest(const char *run, char *path, bool *found);
+
+/* Adds the checkpoint folders of a run, complete or not, in ascending numeric order; none
+ * is no error. LOCAL. */
+MUST_USE enum status checkpoint_list(const char *run, struct path_list *out);
+
+/* What a checkpoint folder says of itself. */
+struct checkpoint_info {
+    struct shape shape;
+    struct run_state state;
+    int ranks;           /* that wrote it: one state file each */
+    uint64_t file_bytes; /* of all state files */
+    size_t elems;        /* of the canonical vector */
+};
+
+/* Reads the manifest and checks the sizes of the files and, with `verify`, their
+ * checksums (reads everything). LOCAL. */
+MUST_USE enum status checkpoint_inspect(const char *path, bool verify,
+                                        struct checkpoint_info *out);
 
 /* Loads weights, moments and state into view (already allocated for layout and plan), for
  * any number of ranks. Checksums are verified.
