@@ -38,8 +38,8 @@ struct kernels {
 
     /* y[n] = b (+ res[n] when res is not NULL), n = 0..rows-1.
      * y, res [rows][C] packed with ldy, ldres; b [C] */
-    void (*bias_rows)(float *y, size_t ldy, const float *b, const float *res, size_t ldres,
-                      size_t rows, size_t C);
+    void (*bias_rows)(float *y, size_t ldy, const float *b, const float *res,
+                      size_t ldres, size_t rows, size_t C);
 
     /* db[c] (+)= sum over rows of dy[n][c], rows in ascending order within fixed groups.
      * dy [rows] with lddy; accumulate false: "=", true: "+=" */
@@ -82,8 +82,8 @@ struct kernels {
                           size_t H, size_t h, float *work);
     /* dqkv: the head's columns of q, k and v "=" for all T rows. dout like out. */
     void (*attention_bwd)(float *dqkv, const float *dout, const float *qkv,
-                          const float *out, const float *lse, size_t T, size_t C, size_t H,
-                          size_t h, float *work);
+                          const float *out, const float *lse, size_t T, size_t C,
+                          size_t H, size_t h, float *work);
 
     /* x[n] = wte[token[n]] + wpe[position[n]]; rows x C. Tokens are in range (checked by
      * data); position[n] < maxT. */
@@ -105,9 +105,9 @@ struct kernels {
     /* In place: logits[n][c] = (exp(logits[n][c] - lse[n]) - [c + c0 == target[n]]) *
      * scale for c < cols; columns cols..cols_padded-1 = 0 (padding rows of the
      * vocabulary). target[n] < 0 means the row has no target: the whole row is 0. */
-    void (*softmax_grad)(float *logits, size_t ld, const float *lse, const int32_t *target,
-                         size_t c0, size_t rows, size_t cols, size_t cols_padded,
-                         float scale);
+    void (*softmax_grad)(float *logits, size_t ld, const float *lse,
+                         const int32_t *target, size_t c0, size_t rows, size_t cols,
+                         size_t cols_padded, float scale);
 
     /* One pass of AdamW over n elements. decay is in a->weight_decay (0 for vectors). */
     void (*adamw)(float *p, float *m, float *v, const float *g, size_t n,
@@ -128,7 +128,8 @@ size_t attention_work_elems(size_t T, size_t D);
  * Returns  ST_USAGE for an unknown or unsupported name, with those that are available */
 MUST_USE enum status kernels_select(const char *name, const struct kernels **out);
 
-/* ---- matrix products: one small interface over a library (docs/decisions/) ---------- */
+/* ---- matrix products: one small interface over a library (docs/decisions/) ----------
+ */
 
 /* C = op(A) op(B) + beta C, with op = transpose where ta / tb is set.
  * Shapes   op(A) [m][k], op(B) [k][n], C [m][n]; ld in elements
