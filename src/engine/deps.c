@@ -1,0 +1,161 @@
+/* SPDX-License-Identifier: MIT */
+/* Sentinels and the building of tasks; see engine_private.h. Tasks are built by the
+ * creator thread alone, so none of this needs locks. The scratch pool is shared by
+ * workers. */
+#include "engine/engine_private.h"
+
+#include <sched.h>
+#include <stdlib.h>
+
+static size_t most_grad_tiles(const struct engine *e)
+{
+    size_t most = 1;
+
+    for (int k = 0; k < TENSOR_KINDS; k++)
+        most = max_size(most, tiling_grad_tiles(&e->model.tiling, &e->layout.shape,
+                                                (enum tensor_kind)k));
+    return most;
+}
+
+enum status sentinels_init(struct engine *e)
+{
+    struct sentinels *s = &e->sentinels;
+    const struct tiling *t = &e->model.tiling;
+    size_t L = e->layout.shape.L;
+    size_t rows = tiling_max_row_tiles(t->N);
+    /* A shorter micro-batch may have more groups a sequence, never more heads. */
+    size_t heads = t->B * e->layout.shape.H;
+    const size_t dims[SENTINEL_KINDS][2] = {
+        [S_X] = {L + 1, rows},
+        [S_QKV] = {L, rows},
+        [S_ATT] = {L, heads},
+        [S_MID] = {L, rows},
+        [S_WORK1] = {2, rows},
+        [S_WORK2] = {2, rows},
+        [S_DX] = {2, rows},
+        [S_DQKV] = {2, heads},
+        [S_LNF] = {1, rows},
+        [S_DLNF] = {1, rows},
+        [S_DLNFW] = {1, rows},
+        [S_LOGITS] = {2, t->vocab_tiles},
+        [S_LOSS] = {1, rows},
+        [S_GRAD] = {e->layout.n_slices, most_grad_tiles(e)},
+        [S_PARAM] = {e->layout.n_slices, 1},
+        [S_WTE] = {1, t->vocab_tiles},
+        [S_SUM] = {1, e->plan.n_blocks},
+        [S_UPDATED] = {1, e->plan.n_blocks},
+        [S_ARRIVED] = {1, e->plan.n_blocks},
+        [S_AGREED] = {1, 1},
+    };
+
+    for (int k = 0; k < SENTINEL_KINDS; k++) {
+        s->base[k] = s->total;
+        s->stride[k] = dims[k][1];
+        s->limit[k] = dims[k][0] * dims[k][1];
+        s->total += s->limit[k];
+    }
+    return memory_alloc(s->total, 1, "sentinels", &s->bytes);
+}
+
+void sentinels_release(struct engine *e)
+{
+    free(e->sentinels.bytes);
+    e->sentinels = (struct sentinels){0};
+    free(e->deps.in);
+    free(e->deps.out);
+    e->deps = (struct dependencies){0};
+}
+
+const void *sentinel(const struct engine *e, enum sentinel kind, size_t i, size_t j)
+{
+    const struct sentinels *s = &e->sentinels;
+    size_t at = i * s->stride[kind] + j;
+
+    require(j < s->stride[kind] && at < s->limit[kind]);
+    return s->bytes + s->base[kind] + at;
+}
+
+static void append(const void ***list, size_t *n, size_t *capacity, const void *address)
+{
+    if (*n == *capacity) {
+        size_t wanted = *capacity ? 2 * *capacity : 64;
+        const void **grown = realloc(*list, wanted * sizeof *grown);
+
+        if (!grown)
+            bug("no memory for %zu dependencies", wanted);
+        *list = grown;
+        *capacity = wanted;
+    }
+    (*list)[(*n)++] = address;
+}
+
+void needs(struct engine *e, enum sentinel kind, size_t i, size_t j)
+{
+    append(&e->deps.in, &e->deps.n_in, &e->deps.in_capacity, sentinel(e, kind, i, j));
+}
+
+void needs_range(struct engine *e, enum sentinel kind, size_t i, size_t first,
+                 size_t last)
+{
+    for (size_t j = first; j < last; j++)
+        needs(e, kind, i, j);
+}
+
+void makes(struct engine *e, enum sentinel kind, size_t i, size_t j)
+{
+    append(&e->deps.out, &e->deps.n_out, &e->deps.out_capacity, sentinel(e, kind, i, j));
+}
+
+static void spawn_task(struct engine *e, const char *label, int priority, task_body body,
+                       const struct job *job, bool has_event)
+{
+    struct dependencies *d = &e->deps;
+    struct task t = {.label = label,
+                     .body = body,
+                     .args = job,
+                     .args_bytes = job ? sizeof *job : 0,
+                     .priority = priority,
+                     .has_event = has_event,
+                     .in = d->in,
+                     .n_in = d->n_in,
+                     .out = d->out,
+                     .n_out = d->n_out};
+
+    task_spawn(&t);
+    d->n_in = 0;
+    d->n_out = 0;
+}
+
+void spawn(struct engine *e, const char *label, int priority, task_body body,
+           const struct job *job)
+{
+    spawn_task(e, label, priority, body, job, false);
+}
+
+void spawn_with_event(struct engine *e, const char *label, int priority, task_body body,
+                      const struct job *job)
+{
+    spawn_task(e, label, priority, body, job, true);
+}
+
+float *scratch_take(struct scratch_pool *p)
+{
+    for (;;) {
+        for (size_t i = 0; i < p->n; i++)
+            if (!atomic_flag_test_and_set_explicit(&p->taken[i], memory_order_acquire))
+                return p->base + i * p->elems;
+        sched_yield(); /* only when more threads run bodies than the pool was made for */
+    }
+}
+
+void scratch_give(struct scratch_pool *p, float *piece)
+{
+    size_t i = (size_t)(piece - p->base) / p->elems;
+
+    atomic_flag_clear_explicit(&p->taken[i], memory_order_release);
+}
+
+size_t slice_index(const struct engine *e, enum tensor_kind kind, size_t layer)
+{
+    return (size_t)(layout_slice(&e->layout, kind, layer) - e->layout.slices);
+}

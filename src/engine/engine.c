@@ -1,0 +1,458 @@
+/* SPDX-License-Identifier: MIT */
+/* Life of an engine, and the windows. */
+#include "engine/engine_private.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+
+/* Slices of the layout as the block plan wants them. */
+static enum status plan_blocks(const struct engine_options *o, const struct layout *l,
+                               int ranks, struct plan *out)
+{
+    struct plan_slice *slices = NULL;
+    enum status st = memory_alloc(l->n_slices, sizeof *slices, "block plan", &slices);
+
+    if (st != ST_OK)
+        return st;
+    for (size_t i = 0; i < l->n_slices; i++)
+        slices[i] = (struct plan_slice){l->slices[i].span, l->slices[i].offset};
+    st = plan_init(out, slices, l->n_slices, ranks, o->block_bytes, o->one_block);
+    free(slices);
+    return st;
+}
+
+static size_t attention_scratch_elems(const struct engine_options *o)
+{
+    return round_up(attention_work_elems(o->seq, o->shape.C / o->shape.H),
+                    CACHE_LINE / sizeof(float));
+}
+
+/* The creator may run a body when a runtime's queue is full: one piece more. */
+static size_t scratch_pieces(const struct engine_options *o)
+{
+    return (size_t)o->workers + 1;
+}
+
+static void count_memory(const struct engine_options *o, const struct layout *l,
+                         const struct plan *plan, int rank, struct engine_memory *out)
+{
+    size_t f = sizeof(float);
+
+    *out = (struct engine_memory){
+        .params = l->elems * f,
+        .activations = model_bytes(&o->shape, o->batch, o->seq, o->train) +
+                       2 * o->accum * o->batch * o->seq * sizeof(int32_t),
+        .scratch = scratch_pieces(o) * attention_scratch_elems(o) * f};
+    if (o->train) {
+        out->grads = l->elems * f;
+        out->moments = 2 * plan_root_elems(plan, rank) * f;
+    }
+    out->total =
+        out->params + out->grads + out->moments + out->activations + out->scratch;
+}
+
+enum status engine_plan_memory(const struct engine_options *o, int rank, int ranks,
+                               struct engine_memory *out)
+{
+    struct layout layout = {0};
+    struct plan plan = {0};
+    enum status st = layout_init(&layout, &o->shape, o->layout);
+
+    if (st == ST_OK)
+        st = plan_blocks(o, &layout, ranks, &plan);
+    if (st == ST_OK)
+        count_memory(o, &layout, &plan, rank, out);
+    plan_release(&plan);
+    layout_release(&layout);
+    return st;
+}
+
+static enum status allocate_weights(struct engine *e, const struct engine_memory *memory)
+{
+    enum status st;
+    void *p;
+
+    st = memory_map(memory->params, "parameters", &p);
+    e->params = p;
+    if (st != ST_OK || !e->options.train)
+        return st;
+    st = memory_map(memory->grads, "gradients", &p);
+    e->grads = p;
+    if (st != ST_OK)
+        return st;
+    st = memory_map(memory->moments, "optimizer state", &p);
+    if (st != ST_OK)
+        return st;
+    e->m = p;
+    e->own_elems = plan_root_elems(&e->plan, comm_rank(e->comm));
+    e->v = e->m + e->own_elems;
+    return ST_OK;
+}
+
+static enum status allocate_block_tables(struct engine *e)
+{
+    size_t n = e->plan.n_blocks;
+    size_t at = 0;
+    enum status st = memory_alloc(n, sizeof(double), "block table", &e->block_squares);
+
+    if (st == ST_OK)
+        st = memory_alloc(n, sizeof(size_t), "block table", &e->moment_offset);
+    for (size_t b = 0; st == ST_OK && b < n; b++) {
+        e->moment_offset[b] = at;
+        if (e->plan.blocks[b].root == comm_rank(e->comm))
+            at += e->plan.blocks[b].elems;
+    }
+    return st;
+}
+
+static enum status allocate_activations(struct engine *e,
+                                        const struct engine_memory *memory)
+{
+    const struct engine_options *o = &e->options;
+    size_t tokens = o->accum * o->batch * o->seq;
+    enum status st;
+
+    st = arena_init(&e->arena, memory->activations + 4 * CACHE_LINE, "activations");
+    if (st == ST_OK)
+        st = memory_alloc(o->shape.L, sizeof *e->layers, "activations", &e->layers);
+    if (st != ST_OK)
+        return st;
+    e->model = (struct model){.shape = o->shape,
+                              .kernels = o->kernels,
+                              .layout = &e->layout,
+                              .params = e->params,
+                              .grads = e->grads};
+    model_place(&e->model, &e->arena, e->layers, o->batch, o->seq, o->train);
+    e->inputs = arena_take(&e->arena, tokens * sizeof *e->inputs);
+    e->targets = arena_take(&e->arena, tokens * sizeof *e->targets);
+    e->max_chunks = tiling_max_row_tiles(o->batch * o->seq);
+    return memory_alloc(o->accum * e->max_chunks, sizeof *e->chunk_loss, "losses",
+                        &e->chunk_loss);
+}
+
+static enum status allocate_scratch(struct engine *e)
+{
+    struct scratch_pool *p = &e->scratch;
+    void *base;
+    enum status st;
+
+    p->n = scratch_pieces(&e->options);
+    p->elems = attention_scratch_elems(&e->options);
+    st = memory_map(p->n * p->elems * sizeof *p->base, "attention scratch", &base);
+    p->base = base;
+    if (st == ST_OK)
+        st = memory_alloc(p->n, sizeof *p->taken, "attention scratch", &p->taken);
+    for (size_t i = 0; st == ST_OK && i < p->n; i++)
+        atomic_flag_clear(&p->taken[i]);
+    return st;
+}
+
+static enum status build(struct engine *e)
+{
+    const struct engine_options *o = &e->options;
+    struct engine_memory memory;
+    enum status st;
+
+    st = layout_init(&e->layout, &o->shape, o->layout);
+    if (st == ST_OK)
+        st = plan_blocks(o, &e->layout, comm_size(e->comm), &e->plan);
+    if (st != ST_OK)
+        return st;
+    count_memory(o, &e->layout, &e->plan, comm_rank(e->comm), &memory);
+    st = allocate_weights(e, &memory);
+    if (st == ST_OK)
+        st = allocate_block_tables(e);
+    if (st == ST_OK)
+        st = allocate_activations(e, &memory);
+    if (st == ST_OK)
+        st = allocate_scratch(e);
+    if (st == ST_OK)
+        st = sentinels_init(e);
+    return st;
+}
+
+enum status engine_new(struct comm *c, const struct engine_options *o,
+                       struct engine **out)
+{
+    struct engine *e = NULL;
+    enum status st = memory_alloc(1, sizeof *e, "engine", &e);
+
+    *out = NULL;
+    if (st == ST_OK) {
+        e->options = *o;
+        e->comm = c;
+        st = build(e);
+    }
+    st = comm_agree(c, st);
+    if (st == ST_OK && o->train)
+        st =
+            exchange_new(c, &e->plan, e->grads, e->params,
+                         &(struct exchange_options){.engine = o->exchange}, &e->exchange);
+    if (st == ST_OK) {
+        *out = e;
+        e = NULL;
+    }
+    engine_free(e);
+    return st;
+}
+
+void engine_free(struct engine *e)
+{
+    if (!e)
+        return;
+    exchange_free(e->exchange);
+    memory_unmap(e->params, e->layout.elems * sizeof(float));
+    memory_unmap(e->grads, e->layout.elems * sizeof(float));
+    memory_unmap(e->m, 2 * e->own_elems * sizeof(float));
+    memory_unmap(e->scratch.base, e->scratch.n * e->scratch.elems * sizeof(float));
+    free(e->scratch.taken);
+    arena_release(&e->arena);
+    free(e->layers);
+    free(e->chunk_loss);
+    free(e->block_squares);
+    free(e->moment_offset);
+    sentinels_release(e);
+    plan_release(&e->plan);
+    layout_release(&e->layout);
+    free(e);
+}
+
+void engine_run(struct engine *e, void (*fn)(void *arg), void *arg)
+{
+    task_run(e->options.workers, fn, arg);
+}
+
+const struct layout *engine_layout(const struct engine *e)
+{
+    return &e->layout;
+}
+
+const struct plan *engine_block_plan(const struct engine *e)
+{
+    return &e->plan;
+}
+
+float *engine_params(struct engine *e)
+{
+    return e->params;
+}
+
+float *engine_grads(struct engine *e)
+{
+    return e->grads;
+}
+
+void engine_moments(struct engine *e, float **m, float **v)
+{
+    *m = e->m;
+    *v = e->v;
+}
+
+int32_t *engine_inputs(struct engine *e, size_t a)
+{
+    return e->inputs + a * e->options.batch * e->options.seq;
+}
+
+int32_t *engine_targets(struct engine *e, size_t a)
+{
+    return e->targets + a * e->options.batch * e->options.seq;
+}
+
+/* ---- initial weights ---- */
+
+struct init_job {
+    struct engine *e;
+    const struct slice *slice;
+    uint64_t seed;
+    size_t row0, row1;
+};
+
+static void do_init(void *args, struct task_event event)
+{
+    struct init_job *j = args;
+
+    (void)event;
+    tensor_init_rows(&j->e->layout, j->slice, j->seed, j->row0, j->row1,
+                     j->e->params + j->slice->offset);
+}
+
+void engine_init_weights(struct engine *e, uint64_t seed)
+{
+    const size_t elems_a_task = (size_t)1 << 18;
+
+    for (size_t i = 0; i < e->layout.n_slices; i++) {
+        const struct slice *s = &e->layout.slices[i];
+        size_t rows = max_size(1, elems_a_task / s->cols);
+
+        for (size_t r = 0; r < s->rows; r += rows) {
+            struct init_job job = {e, s, seed, r, min_size(s->rows, r + rows)};
+            struct task t = {.label = "initial weights",
+                             .body = do_init,
+                             .args = &job,
+                             .args_bytes = sizeof job};
+
+            task_spawn(&t);
+        }
+    }
+    task_wait_all();
+}
+
+/* ---- windows ---- */
+
+/* Without overlap compute and communication take turns at these points. */
+static void take_turns(struct engine *e)
+{
+    if (!e->options.overlap)
+        task_wait_all();
+}
+
+static void spawn_pending_update(struct engine *e)
+{
+    if (!e->update_pending)
+        return;
+    e->update_pending = false;
+    exchange_begin(e->exchange, PHASE_BROADCAST);
+    spawn_update(e);
+    take_turns(e);
+}
+
+static void run_window(struct engine *e, bool local_failure)
+{
+    exchange_mark(e->exchange, MARK_STEP_BEGIN);
+    exchange_begin(e->exchange, PHASE_REDUCE);
+    spawn_pending_update(e);
+    e->next_block = 0;
+    for (size_t a = 0; a < e->options.accum; a++) {
+        spawn_forward(e, a);
+        spawn_head(e, a, true);
+        spawn_backward(e, a);
+    }
+    spawn_backward_mark(e);
+    take_turns(e);
+    spawn_reductions_up_to(e, e->layout.n_slices - 1);
+    take_turns(e);
+    spawn_agreement(e, local_failure);
+    task_wait_all();
+    exchange_mark(e->exchange, MARK_STEP_END);
+}
+
+static void read_result(struct engine *e, double seconds, struct step_result *out)
+{
+    double tokens =
+        (double)e->model.tiling.N * (double)e->options.accum * (double)comm_size(e->comm);
+    struct task_stats tasks;
+    struct exchange_stats traffic;
+
+    task_stats_get(&tasks);
+    exchange_stats_get(e->exchange, &traffic);
+    *out = (struct step_result){.loss = e->agreed[0] / tokens,
+                                .grad_norm = sqrt(e->agreed[1]),
+                                .failed_ranks = (int)e->agreed[2],
+                                .step_s = seconds,
+                                .comm_busy_s = traffic.busy_s,
+                                .tasks = tasks.tasks,
+                                .bytes_sent = traffic.bytes_sent};
+    out->finite = isfinite(out->loss) && isfinite(out->grad_norm);
+    if (comm_size(e->comm) > 1)
+        out->comm_exposed_s = fmin(tasks.all_idle_s, traffic.busy_s);
+}
+
+static void set_tiling(struct engine *e, size_t B, size_t T)
+{
+    tiling_init(&e->model.tiling, &e->layout.shape, B, T);
+}
+
+static void window_with_result(struct engine *e, bool local_failure,
+                               struct step_result *out)
+{
+    double start = clock_s();
+
+    task_stats_reset();
+    exchange_stats_reset(e->exchange);
+    run_window(e, local_failure);
+    read_result(e, clock_s() - start, out);
+}
+
+void engine_step(struct engine *e, double lr, uint64_t adam_step, bool local_failure,
+                 struct step_result *out)
+{
+    window_with_result(e, local_failure, out);
+    e->update_pending = out->finite && out->failed_ranks == 0;
+    e->adamw = adamw_constants(&e->options.adamw, lr, adam_step,
+                               clip_scale(out->grad_norm, e->options.clip));
+}
+
+void engine_gradients(struct engine *e, struct step_result *out)
+{
+    window_with_result(e, false, out);
+}
+
+void engine_flush(struct engine *e)
+{
+    spawn_pending_update(e);
+    task_wait_all();
+}
+
+double engine_eval(struct engine *e)
+{
+    double loss = 0;
+
+    spawn_forward(e, 0);
+    spawn_head(e, 0, false);
+    task_wait_all();
+    for (size_t c = 0; c < e->model.tiling.chunks; c++)
+        loss += e->chunk_loss[c];
+    return loss;
+}
+
+/* Forward of other tokens than the buffers' shape; positions restart in each sequence. */
+static void forward_tokens(struct engine *e, const int32_t *tokens, size_t B, size_t T)
+{
+    const struct engine_options *o = &e->options;
+    int32_t *positions = e->model.positions;
+
+    require(B <= o->batch && T <= o->seq);
+    set_tiling(e, B, T);
+    for (size_t n = 0; n < B * T; n++)
+        positions[n] = (int32_t)(n % T);
+    memcpy(engine_inputs(e, 0), tokens, B * T * sizeof *tokens);
+    spawn_forward(e, 0);
+    task_wait_all();
+}
+
+static void restore_shape(struct engine *e)
+{
+    const struct engine_options *o = &e->options;
+    int32_t *positions = e->model.positions;
+
+    set_tiling(e, o->batch, o->seq);
+    for (size_t n = 0; n < o->batch * o->seq; n++)
+        positions[n] = (int32_t)(n % o->seq);
+}
+
+static void logits_of_rows(struct engine *e, size_t row, size_t rows, float *logits)
+{
+    size_t C = e->layout.shape.C;
+    size_t V = e->layout.shape.V;
+
+    gemm(false, true, rows, V, C, e->model.lnf + row * C, C,
+         model_param(&e->model, WTE, 0), C, 0, logits, V);
+}
+
+void engine_logits(struct engine *e, const int32_t *tokens, size_t n, float *logits)
+{
+    forward_tokens(e, tokens, 1, n);
+    logits_of_rows(e, n - 1, 1, logits);
+    restore_shape(e);
+}
+
+void engine_all_logits(struct engine *e, const int32_t *tokens, size_t B, size_t T,
+                       float *logits)
+{
+    forward_tokens(e, tokens, B, T);
+    logits_of_rows(e, 0, B * T, logits);
+    restore_shape(e);
+}

@@ -1,0 +1,142 @@
+/* engine_private.h - shared by the files of src/engine only. */
+#ifndef WEFT_ENGINE_ENGINE_PRIVATE_H
+#define WEFT_ENGINE_ENGINE_PRIVATE_H
+
+#include <stdatomic.h>
+
+#include "base/memory.h"
+#include "engine/engine.h"
+#include "model/model.h"
+#include "task/task.h"
+
+/* A sentinel is one byte that stands for a tile of a buffer. Each kind is a matrix of
+ * them, [i][j]; what i and j are is said here. */
+enum sentinel {
+    S_X,       /* [layer 0..L][row tile]  residual stream entering a layer; L: x_last */
+    S_QKV,     /* [layer][row tile]       qkv and the statistics of ln1 */
+    S_ATT,     /* [layer][sequence * groups + group]  att and lse */
+    S_MID,     /* [layer][row tile]       mid, fc, statistics of ln2 */
+    S_WORK1,   /* [set][row tile]         ln1, partial sums of ln1 */
+    S_WORK2,   /* [set][row tile]         ln2, gelu, dfc, dmid, datt, partials of ln2 */
+    S_DX,      /* [set][row tile] */
+    S_DQKV,    /* [set][sequence * groups + group] */
+    S_LNF,     /* [0][row tile]           lnf and its statistics */
+    S_DLNF,    /* [0][row tile] */
+    S_DLNFW,   /* [0][row tile]           partial sums of lnf */
+    S_LOGITS,  /* [chunk % 2][vocabulary tile] */
+    S_LOSS,    /* [0][chunk]              lse and losses of the chunk's rows */
+    S_GRAD,    /* [slice][gradient tile] */
+    S_PARAM,   /* [slice][0]              the slice's parameters of this step are here */
+    S_WTE,     /* [0][vocabulary tile]    the same for a tile of wte */
+    S_SUM,     /* [0][block]              reduced gradient of a block */
+    S_UPDATED, /* [0][block]              updated at the root */
+    S_ARRIVED, /* [0][block]              broadcast has arrived or left */
+    S_AGREED,  /* [0][0] */
+    SENTINEL_KINDS
+};
+
+struct sentinels {
+    char *bytes;
+    size_t total;
+    size_t base[SENTINEL_KINDS], stride[SENTINEL_KINDS], limit[SENTINEL_KINDS];
+};
+
+/* Dependencies of the task being built. */
+struct dependencies {
+    const void **in, **out;
+    size_t n_in, n_out, in_capacity, out_capacity;
+};
+
+/* Scratch of attention tasks: as many pieces as tasks can run at once. */
+struct scratch_pool {
+    size_t n;
+    size_t elems;
+    float *base;
+    atomic_flag *taken;
+};
+
+struct engine {
+    struct engine_options options;
+    struct comm *comm;
+    struct layout layout;
+    struct plan plan;
+    struct exchange *exchange;
+    struct model model;
+    struct arena arena;
+    struct layer_state *layers;
+    float *params, *grads, *m, *v;
+    size_t own_elems;          /* of m and v */
+    size_t *moment_offset;     /* [block] where a block rooted here starts in m and v */
+    int32_t *inputs, *targets; /* [accum][N] */
+    struct sentinels sentinels;
+    struct dependencies deps;
+    struct scratch_pool scratch;
+
+    double *block_squares; /* [block] sum of squares of the reduced gradient */
+    double *chunk_loss;    /* [accum][chunk] */
+    size_t max_chunks;
+    double agreed[EXCHANGE_AGREE_MAX];
+
+    size_t next_block; /* first block whose reduction is not yet spawned */
+    bool update_pending;
+    struct adamw adamw; /* of the pending update */
+};
+
+/* What most task bodies need to know; copied into the task. */
+struct job {
+    struct engine *e;
+    size_t l, i, j; /* layer and tile numbers */
+    size_t a;       /* micro-batch */
+    bool accumulate;
+    bool failed; /* agreement: this rank could not fill its buffers */
+    /* Lives here because it must outlive the operation that completes it: the task layer
+     * keeps a task's arguments until the window is over. */
+    struct task_event event;
+};
+
+/* ---- deps.c: building one task after another ---- */
+enum status sentinels_init(struct engine *e);
+void sentinels_release(struct engine *e);
+const void *sentinel(const struct engine *e, enum sentinel kind, size_t i, size_t j);
+void needs(struct engine *e, enum sentinel kind, size_t i, size_t j);
+void needs_range(struct engine *e, enum sentinel kind, size_t i, size_t first,
+                 size_t last);
+void makes(struct engine *e, enum sentinel kind, size_t i, size_t j);
+/* Spawns the task with the dependencies gathered since the last spawn. body NULL joins.
+ */
+void spawn(struct engine *e, const char *label, int priority, task_body body,
+           const struct job *job);
+void spawn_with_event(struct engine *e, const char *label, int priority, task_body body,
+                      const struct job *job);
+
+float *scratch_take(struct scratch_pool *p);
+void scratch_give(struct scratch_pool *p, float *piece);
+
+/* Index of a slice in layout order, for S_GRAD and S_PARAM. */
+size_t slice_index(const struct engine *e, enum tensor_kind kind, size_t layer);
+
+/* ---- graph_forward.c, graph_backward.c ---- */
+void spawn_forward(struct engine *e, size_t a);
+/* Logits, loss; with `train` also their gradients down to dlnf. Layers' backward follows.
+ */
+void spawn_head(struct engine *e, size_t a, bool train);
+void spawn_backward(struct engine *e, size_t a);
+
+/* ---- graph_update.c ---- */
+void spawn_update(struct engine *e);
+/* After the tasks of every slice up to `slice` (in production order) have been spawned:
+ * spawns the reductions of the blocks that are thereby complete. */
+void spawn_reductions_up_to(struct engine *e, size_t slice);
+void spawn_agreement(struct engine *e, bool local_failure);
+/* Tells profilers when the last gradient was there. */
+void spawn_backward_mark(struct engine *e);
+
+/* Priorities: what feeds communication first, then the critical path. */
+enum {
+    PRIORITY_BACKGROUND = 100,
+    PRIORITY_PATH = 500,
+    PRIORITY_WEIGHT_GRAD = 700,
+    PRIORITY_COMM = 1000
+};
+
+#endif

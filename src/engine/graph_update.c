@@ -1,0 +1,226 @@
+/* SPDX-License-Identifier: MIT */
+/* Tasks of the update phase, strategy reduce-broadcast: each block is reduced to its
+ * root, updated there and broadcast. Dependencies alone make the overlap: a reduction
+ * waits for the gradient tiles its block covers, a forward task for the broadcasts of the
+ * slices it reads. */
+#include "engine/engine_private.h"
+
+static void complete(void *arg)
+{
+    struct task_event *event = arg;
+
+    task_event_complete(*event);
+}
+
+static void do_reduce(void *args, struct task_event event)
+{
+    struct job *j = args;
+
+    j->event = event;
+    exchange_reduce(j->e->exchange, j->i, complete, &j->event);
+}
+
+static void do_sum(void *args, struct task_event event)
+{
+    struct job *j = args;
+
+    (void)event;
+    j->e->block_squares[j->i] = exchange_sum(j->e->exchange, j->i);
+}
+
+static void do_broadcast(void *args, struct task_event event)
+{
+    struct job *j = args;
+
+    j->event = event;
+    exchange_broadcast(j->e->exchange, j->i, complete, &j->event);
+}
+
+static void do_mark(void *args, struct task_event event)
+{
+    struct job *j = args;
+
+    (void)event;
+    exchange_mark(j->e->exchange, (enum exchange_mark)j->i);
+}
+
+static void do_update(void *args, struct task_event event)
+{
+    struct job *j = args;
+    struct engine *e = j->e;
+    const struct plan_block *b = &e->plan.blocks[j->i];
+    size_t at = e->moment_offset[j->i];
+
+    (void)event;
+    for (size_t s = 0; s < b->n_segments; s++) {
+        const struct plan_segment *seg = &e->plan.segments[b->first_segment + s];
+        struct adamw a = e->adamw;
+
+        if (!tensor_table[e->layout.slices[seg->slice].kind].decays)
+            a.weight_decay = 0;
+        e->options.kernels->adamw(e->params + seg->offset, e->m + at, e->v + at,
+                                  e->grads + seg->offset, seg->elems, &a);
+        at += seg->elems;
+    }
+}
+
+/* Gradient tiles that a block covers. */
+static void needs_block_gradient(struct engine *e, size_t block)
+{
+    const struct plan_block *b = &e->plan.blocks[block];
+    const struct tiling *t = &e->model.tiling;
+
+    for (size_t i = 0; i < b->n_segments; i++) {
+        const struct plan_segment *seg = &e->plan.segments[b->first_segment + i];
+        const struct slice *s = &e->layout.slices[seg->slice];
+        size_t tile = tiling_grad_tile_elems(t, &e->layout.shape, s->kind);
+        size_t first = seg->offset - s->offset;
+
+        /* A segment of nothing but alignment gap has no gradient to wait for. */
+        if (first >= s->elems)
+            continue;
+        size_t last = min_size(s->elems, first + seg->elems) - 1;
+        needs_range(e, S_GRAD, seg->slice, first / tile, last / tile + 1);
+    }
+}
+
+static bool rooted_here(const struct engine *e, size_t block)
+{
+    return e->plan.blocks[block].root == comm_rank(e->comm);
+}
+
+static void spawn_reduction(struct engine *e, size_t block)
+{
+    needs_block_gradient(e, block);
+    makes(e, S_SUM, 0, block);
+    spawn_with_event(e, "reduce", PRIORITY_COMM, do_reduce,
+                     &(struct job){.e = e, .i = block});
+    if (!rooted_here(e, block))
+        return;
+    makes(e, S_SUM, 0, block);
+    spawn(e, "sum", PRIORITY_COMM, do_sum, &(struct job){.e = e, .i = block});
+}
+
+void spawn_reductions_up_to(struct engine *e, size_t slice)
+{
+    /* Without overlap they all follow when backward is over. */
+    if (!e->options.overlap && slice + 1 < e->layout.n_slices)
+        return;
+    for (; e->next_block < e->plan.n_blocks; e->next_block++) {
+        const struct plan_block *b = &e->plan.blocks[e->next_block];
+        const struct plan_segment *last =
+            &e->plan.segments[b->first_segment + b->n_segments - 1];
+
+        if (last->slice > slice)
+            return;
+        spawn_reduction(e, e->next_block);
+    }
+}
+
+static void do_agree(void *args, struct task_event event)
+{
+    struct job *j = args;
+    struct engine *e = j->e;
+    const struct tiling *t = &e->model.tiling;
+    double loss = 0;
+    double squares = 0;
+
+    for (size_t a = 0; a < e->options.accum; a++)
+        for (size_t i = 0; i < t->chunks; i++)
+            loss += e->chunk_loss[a * e->max_chunks + i];
+    for (size_t b = 0; b < e->plan.n_blocks; b++)
+        if (rooted_here(e, b))
+            squares += e->block_squares[b];
+    e->agreed[0] = loss;
+    e->agreed[1] = squares;
+    e->agreed[2] = j->failed ? 1 : 0; /* this rank failed */
+    j->event = event;
+    exchange_agree(e->exchange, e->agreed, 3, complete, &j->event);
+}
+
+void spawn_agreement(struct engine *e, bool local_failure)
+{
+    for (size_t b = 0; b < e->plan.n_blocks; b++)
+        if (rooted_here(e, b))
+            needs(e, S_SUM, 0, b);
+    needs_range(e, S_LOSS, 0, 0, e->model.tiling.chunks);
+    /* A rank may own no block: the last gradient stands for the end of backward. */
+    needs(e, S_GRAD, e->layout.n_slices - 1, 0);
+    makes(e, S_AGREED, 0, 0);
+    spawn_with_event(e, "agree", PRIORITY_COMM, do_agree,
+                     &(struct job){.e = e, .failed = local_failure});
+}
+
+void spawn_backward_mark(struct engine *e)
+{
+    size_t wte = e->layout.n_slices - 1;
+
+    needs_range(e, S_GRAD, wte, 0, e->model.tiling.vocab_tiles);
+    needs_range(e, S_GRAD, wte - 1, 0,
+                tiling_grad_tiles(&e->model.tiling, &e->layout.shape, WPE));
+    spawn(e, "backward end", PRIORITY_COMM, do_mark,
+          &(struct job){.e = e, .i = MARK_BACKWARD_END});
+}
+
+/* Waits for the blocks that hold elements [begin, end) of production order. */
+static void needs_param_range(struct engine *e, size_t begin, size_t end)
+{
+    const struct plan *p = &e->plan;
+    size_t low = 0;
+    size_t high = p->n_blocks;
+
+    /* First block that ends after begin; blocks are in order. */
+    while (low < high) {
+        size_t middle = (low + high) / 2;
+
+        if (p->blocks[middle].begin + p->blocks[middle].elems <= begin)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    for (size_t b = low; b < p->n_blocks && p->blocks[b].begin < end; b++)
+        needs(e, rooted_here(e, b) ? S_UPDATED : S_ARRIVED, 0, b);
+}
+
+/* One empty task a slice (and a tile of wte) joins the blocks it lies in, so that forward
+ * tasks name slices and know nothing of blocks. */
+static void spawn_param_joins(struct engine *e)
+{
+    size_t n = e->layout.n_slices;
+    size_t begin = 0;
+
+    for (size_t s = 0; s < n; s++) {
+        needs_param_range(e, begin, begin + e->layout.slices[s].span);
+        makes(e, S_PARAM, s, 0);
+        spawn(e, "parameters", PRIORITY_PATH, NULL, NULL);
+        begin += e->layout.slices[s].span;
+    }
+    /* Production order ends with wte. */
+    const struct slice *wte = &e->layout.slices[n - 1];
+    size_t tile = tiling_grad_tile_elems(&e->model.tiling, &e->layout.shape, WTE);
+
+    begin -= wte->span;
+    for (size_t v = 0; v < e->model.tiling.vocab_tiles; v++) {
+        needs_param_range(e, begin + v * tile,
+                          begin + min_size((v + 1) * tile, wte->elems));
+        makes(e, S_WTE, 0, v);
+        spawn(e, "parameters", PRIORITY_PATH, NULL, NULL);
+    }
+}
+
+void spawn_update(struct engine *e)
+{
+    /* Forward needs parameters in the reverse of production order. */
+    for (size_t b = e->plan.n_blocks; b-- > 0;) {
+        if (rooted_here(e, b)) {
+            needs_block_gradient(e, b);
+            makes(e, S_UPDATED, 0, b);
+            spawn(e, "update", PRIORITY_COMM, do_update, &(struct job){.e = e, .i = b});
+            needs(e, S_UPDATED, 0, b);
+        }
+        makes(e, S_ARRIVED, 0, b);
+        spawn_with_event(e, "broadcast", PRIORITY_COMM, do_broadcast,
+                         &(struct job){.e = e, .i = b});
+    }
+    spawn_param_joins(e);
+}

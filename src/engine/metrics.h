@@ -1,0 +1,34 @@
+/* metrics.h - metrics.jsonl: one JSON object a line, appended and flushed, on rank 0.
+ *
+ * Keys of a training line: step loss lr grad_norm tokens step_s tokens_per_s mfu
+ * comm_busy_s comm_exposed_s; of an evaluation line: step val_loss. Floats have 9
+ * significant digits. mfu is a share of the measured peak, null when that is unknown.
+ */
+#ifndef WEFT_ENGINE_METRICS_H
+#define WEFT_ENGINE_METRICS_H
+
+#include <stdint.h>
+
+#include "base/status.h"
+
+struct metrics;
+
+struct metrics_step {
+    uint64_t step; /* steps done after this one */
+    double loss, lr, grad_norm;
+    uint64_t tokens; /* trained on so far */
+    double step_s, tokens_per_s;
+    double mfu; /* < 0: unknown */
+    double comm_busy_s, comm_exposed_s;
+};
+
+/* Opens <run>/metrics.jsonl for appending; lines of steps after `first_step` (left by a
+ * run that was resumed from an earlier checkpoint) are dropped. */
+MUST_USE enum status metrics_open(const char *run, uint64_t first_step,
+                                  struct metrics **out);
+void metrics_close(struct metrics *m); /* NULL allowed */
+
+MUST_USE enum status metrics_step(struct metrics *m, const struct metrics_step *s);
+MUST_USE enum status metrics_eval(struct metrics *m, uint64_t step, double val_loss);
+
+#endif

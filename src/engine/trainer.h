@@ -1,0 +1,40 @@
+/* trainer.h - a training run: data, steps, evaluation, checkpoints, what the user sees. */
+#ifndef WEFT_ENGINE_TRAINER_H
+#define WEFT_ENGINE_TRAINER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/options.h"
+#include "base/status.h"
+#include "comm/comm.h"
+
+struct train_options {
+    const char *data, *val, *model, *out, *resume;
+    size_t batch, seq, accum, total_batch_tokens;
+    size_t steps;
+    double epochs;
+    double lr, min_lr;
+    size_t warmup;
+    int schedule;
+    double weight_decay, beta1, beta2, eps, clip;
+    size_t seed;
+    int order; /* 0 shuffled, 1 sequential */
+    size_t threads;
+    int engine, layout, overlap;
+    const char *block_bytes; /* a size, "auto" or "one" */
+    size_t eval_every, eval_batches;
+    size_t save_every, keep;
+    size_t log_every;
+    bool dry_run, quiet, trace_data;
+    const char *isa;
+    /* The table the options were read with: saved as config.ini and in checkpoints. */
+    const struct option_row *table;
+};
+
+/* Runs to the end of training. Everything that can be checked is checked before step 1.
+ * Call     COLLECTIVE, SAME options
+ * Returns  status agreed by all ranks, already told to the user by one of them */
+MUST_USE enum status train_run(struct comm *c, const struct train_options *o);
+
+#endif
