@@ -17,9 +17,16 @@ die() {
     exit 1
 }
 
-# Shows a command, then runs it.
+# Shows a command in a form that can be pasted, then runs it.
 run() {
-    printf '+ %s\n' "$*"
+    printf '+'
+    for word in "$@"; do
+        case "$word" in
+        *[!A-Za-z0-9_./:=,@%+-]*) printf " '%s'" "$word" ;;
+        *) printf ' %s' "$word" ;;
+        esac
+    done
+    printf '\n'
     "$@"
 }
 
