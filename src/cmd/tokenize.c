@@ -1,0 +1,569 @@
+/* SPDX-License-Identifier: MIT */
+/* weft tokenize: text files to token shards.
+ *
+ * The main thread reads the documents in order as jobs of about a megabyte, cut where
+ * both parts tokenize as the whole does; worker threads encode them; the main thread
+ * writes the results in the order of reading. Invariants: where jobs are cut depends on
+ * the text alone, so shards are the same bytes for any number of threads; nothing has its
+ * final name before all of it is on the disk. */
+#include "cmd/cmd.h"
+#include "cmd/corpus.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fnmatch.h>
+#include <limits.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+#include "base/clock.h"
+#include "base/files.h"
+#include "base/log.h"
+#include "base/memory.h"
+#include "base/options.h"
+#include "base/progress.h"
+#include "data/shards.h"
+#include "data/tokenizer.h"
+
+enum { JOB_BYTES = 1 << 20, MAX_THREADS = 1024 };
+static const char *const split_names[SPLITS] = {"train", "val"};
+
+struct settings {
+    const char *vocab, *out, *name;
+    bool chars, bytes, force, quiet, help;
+    double val_fraction;
+    size_t shard_tokens, threads;
+};
+
+/* A part of a document on its way from the reader through a worker to the shards. */
+struct job {
+    struct corpus_part part;
+    struct token_list tokens;
+    bool ready;
+    enum status st;
+    char error[512];
+};
+
+/* Options and input -------------------------------------------------------------- */
+
+static enum status check_settings(const struct settings *s, int n_inputs)
+{
+    int kinds = (s->vocab != NULL) + s->chars + s->bytes;
+
+    if (n_inputs == 0)
+        return fail(ST_USAGE, "tokenize: found no input, needs text files or folders");
+    if (!s->out)
+        return fail(ST_USAGE, "tokenize: needs --out DIR, the folder for the shards");
+    if (kinds != 1)
+        return fail(ST_USAGE,
+                    "tokenize: found %d of --vocab PATH (a GPT-2 merge table; "
+                    "scripts/get-vocab fetches it), --char and --bytes, needs one",
+                    kinds);
+    if (!(s->val_fraction >= 0 && s->val_fraction < 1))
+        return fail(ST_USAGE, "--val-fraction: found %g, needs 0 <= F < 1",
+                    s->val_fraction);
+    if (s->shard_tokens == 0 || s->shard_tokens > INT32_MAX)
+        return fail(ST_USAGE, "--shard-tokens: found %zu, needs 1 to %d", s->shard_tokens,
+                    INT32_MAX);
+    if (s->threads > MAX_THREADS)
+        return fail(ST_USAGE, "--threads: found %zu, needs at most %d", s->threads,
+                    MAX_THREADS);
+    if (!s->name[0] || s->name[0] == '.' || strchr(s->name, '/') ||
+        strstr(s->name, "_train_") || strstr(s->name, "_val_") || strlen(s->name) > 200)
+        return fail(
+            ST_USAGE,
+            "--name: found '%s', needs a plain file name without _train_ or _val_",
+            s->name);
+    return ST_OK;
+}
+
+/* The character vocabulary of all documents, which must be UTF-8. */
+static enum status make_char_tokenizer(const struct corpus *c, bool show,
+                                       struct tokenizer **out)
+{
+    struct corpus_reader r;
+    struct progress progress;
+    struct corpus_part part = {0};
+    bool *seen = NULL;
+    uint32_t *code_points = NULL;
+    double done = 0;
+    size_t n = 0;
+    enum status st = memory_alloc(CODE_POINTS, sizeof *seen, "characters", &seen);
+
+    if (st == ST_OK)
+        st = memory_alloc(CODE_POINTS, sizeof *code_points, "characters", &code_points);
+    corpus_reader_init(&r, c);
+    progress_begin(&progress, "characters", "MB", (double)c->total * 1e-6, show);
+    while (st == ST_OK && !corpus_reader_ended(&r)) {
+        st = corpus_reader_next(&r, JOB_BYTES, &part);
+        if (st != ST_OK)
+            break;
+        size_t good = tokenizer_mark_chars(part.text, part.bytes, seen);
+
+        if (good < part.bytes)
+            st = fail(ST_FORMAT, "%s: byte %llu: found 0x%02X, --char needs UTF-8 text",
+                      part.path, (unsigned long long)(part.offset + good),
+                      (unsigned char)part.text[good]);
+        done += (double)part.bytes;
+        progress_update(&progress, done * 1e-6, NULL);
+    }
+    for (uint32_t i = 0; st == ST_OK && i < CODE_POINTS; i++)
+        if (seen[i])
+            code_points[n++] = i;
+    if (st == ST_OK) {
+        progress_end(&progress, done * 1e-6);
+        st = tokenizer_new_char(code_points, n, out);
+    }
+    corpus_reader_release(&r);
+    free(part.text);
+    free(code_points);
+    free(seen);
+    return st;
+}
+
+/* Workers ------------------------------------------------------------------------ */
+
+/* A ring of jobs: written <= taken <= filled <= written + n_jobs. */
+struct pool {
+    const struct tokenizer *tokenizer;
+    struct job *jobs;
+    size_t n_jobs;
+    uint64_t filled, taken, written;
+    bool stop;
+    pthread_mutex_t lock;
+    pthread_cond_t work, done;
+    pthread_t *threads;
+    size_t n_threads;
+};
+
+static void encode(const struct tokenizer *t, struct job *job)
+{
+    job->tokens.count = 0;
+    job->st = tokenizer_encode(t, job->part.text, job->part.bytes, &job->tokens);
+    if (job->st != ST_OK)
+        (void)snprintf(job->error, sizeof job->error, "%s", fail_text());
+}
+
+static void *worker(void *arg)
+{
+    struct pool *p = arg;
+
+    pthread_mutex_lock(&p->lock);
+    for (;;) {
+        while (p->taken == p->filled && !p->stop)
+            pthread_cond_wait(&p->work, &p->lock);
+        if (p->stop)
+            break;
+        struct job *job = &p->jobs[p->taken++ % p->n_jobs];
+
+        pthread_mutex_unlock(&p->lock);
+        encode(p->tokenizer, job);
+        pthread_mutex_lock(&p->lock);
+        job->ready = true;
+        pthread_cond_signal(&p->done);
+    }
+    pthread_mutex_unlock(&p->lock);
+    return NULL;
+}
+
+static void pool_stop(struct pool *p)
+{
+    pthread_mutex_lock(&p->lock);
+    p->stop = true;
+    pthread_cond_broadcast(&p->work);
+    pthread_mutex_unlock(&p->lock);
+    for (size_t i = 0; i < p->n_threads; i++)
+        pthread_join(p->threads[i], NULL);
+    for (size_t i = 0; p->jobs && i < p->n_jobs; i++) {
+        free(p->jobs[i].part.text);
+        token_list_release(&p->jobs[i].tokens);
+    }
+    free(p->jobs);
+    free(p->threads);
+    pthread_cond_destroy(&p->work);
+    pthread_cond_destroy(&p->done);
+    pthread_mutex_destroy(&p->lock);
+}
+
+/* pool_stop is due after it, whatever it returns. */
+static enum status pool_start(struct pool *p, const struct tokenizer *t, size_t threads)
+{
+    *p = (struct pool){.tokenizer = t, .n_jobs = threads + 2};
+    pthread_mutex_init(&p->lock, NULL);
+    pthread_cond_init(&p->work, NULL);
+    pthread_cond_init(&p->done, NULL);
+    enum status st = memory_alloc(p->n_jobs, sizeof *p->jobs, "jobs", &p->jobs);
+    if (st == ST_OK)
+        st = memory_alloc(threads, sizeof *p->threads, "threads", &p->threads);
+    while (st == ST_OK && p->n_threads < threads) {
+        int rc = pthread_create(&p->threads[p->n_threads], NULL, worker, p);
+
+        if (rc != 0)
+            st = fail(ST_NOMEM, "cannot start thread %zu of %zu: %s", p->n_threads + 1,
+                      threads, strerror(rc));
+        else
+            p->n_threads++;
+    }
+    return st;
+}
+
+static void pool_submit(struct pool *p)
+{
+    pthread_mutex_lock(&p->lock);
+    p->jobs[p->filled++ % p->n_jobs].ready = false;
+    pthread_cond_signal(&p->work);
+    pthread_mutex_unlock(&p->lock);
+}
+
+/* The oldest job, when it is encoded. */
+static struct job *pool_collect(struct pool *p)
+{
+    struct job *job = &p->jobs[p->written % p->n_jobs];
+
+    pthread_mutex_lock(&p->lock);
+    while (!job->ready)
+        pthread_cond_wait(&p->done, &p->lock);
+    p->written++;
+    pthread_mutex_unlock(&p->lock);
+    return job;
+}
+
+/* Output ------------------------------------------------------------------------- */
+
+struct output {
+    struct shard_writer *writers[SPLITS];
+    uint64_t tokens[SPLITS];
+    size_t files[SPLITS];
+    uint64_t last[SPLITS];
+    XXH3_state_t *hash;
+};
+
+static enum status write_job(struct output *o, const struct tokenizer *t,
+                             const struct job *job)
+{
+    struct shard_writer *w = o->writers[job->part.split];
+    int32_t end_of_text = tokenizer_end_of_text(t);
+    enum status st = ST_OK;
+
+    if (job->st != ST_OK)
+        return fail(job->st, "%s: in the part from byte %llu: %s", job->part.path,
+                    (unsigned long long)job->part.offset, job->error);
+    if (job->part.follows && end_of_text >= 0) {
+        st = shard_writer_add(w, &(uint32_t){(uint32_t)end_of_text}, 1);
+        o->tokens[job->part.split]++;
+    }
+    if (st == ST_OK)
+        st = shard_writer_add(w, job->tokens.ids, job->tokens.count);
+    o->tokens[job->part.split] += job->tokens.count;
+    return st;
+}
+
+static enum status encode_all(const struct corpus *c, const struct tokenizer *t,
+                              const struct settings *s, struct output *o)
+{
+    struct corpus_reader r;
+    struct progress progress;
+    struct pool pool;
+    double done = 0;
+    enum status st = pool_start(&pool, t, s->threads);
+
+    corpus_reader_init(&r, c);
+
+    progress_begin(&progress, "tokenize", "MB", (double)c->total * 1e-6, !s->quiet);
+    while (st == ST_OK && (!corpus_reader_ended(&r) || pool.written < pool.filled)) {
+        if (!corpus_reader_ended(&r) && pool.filled - pool.written < pool.n_jobs) {
+            struct job *job = &pool.jobs[pool.filled % pool.n_jobs];
+
+            st = corpus_reader_next(&r, JOB_BYTES, &job->part);
+            if (st != ST_OK)
+                break;
+            XXH3_64bits_update(o->hash, job->part.text, job->part.bytes);
+            pool_submit(&pool);
+            continue;
+        }
+        const struct job *job = pool_collect(&pool);
+
+        st = write_job(o, t, job);
+        done += (double)job->part.bytes;
+        progress_update(&progress, done * 1e-6, NULL);
+    }
+    if (st == ST_OK)
+        progress_end(&progress, done * 1e-6);
+    pool_stop(&pool);
+    corpus_reader_release(&r);
+    return st;
+}
+
+/* A shard of any text, or of the one called stem. */
+static bool is_shard(const char *name, const char *stem)
+{
+    char prefix[NAME_MAX + 1];
+
+    for (int k = 0; k < SPLITS; k++) {
+        int n =
+            snprintf(prefix, sizeof prefix, "%s_%s_", stem ? stem : "*", split_names[k]);
+
+        if (n < 0 || (size_t)n > sizeof prefix - 16)
+            continue; /* no file can have that name */
+        if (stem && !strncmp(name, prefix, (size_t)n) &&
+            fnmatch("[0-9]*.bin", name + n, 0) == 0)
+            return true;
+        (void)strcat(prefix, "[0-9]*.bin");
+        if (!stem && fnmatch(prefix, name, 0) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* Goes through the output folder: with `replace` removes the shards named `stem`, else
+ * says what is in the way. A folder holds one text only, since all its shards are read
+ * as one set and tokens.json speaks of it. */
+static enum status visit_folder(const char *folder, const char *stem, bool force,
+                                bool replace)
+{
+    enum status st = ST_OK;
+    const struct dirent *entry;
+    DIR *dir = opendir(folder);
+
+    if (!dir)
+        return errno == ENOENT
+                   ? ST_OK
+                   : fail(ST_IO, "%s: cannot open folder: %s", folder, strerror(errno));
+    while (st == ST_OK && (entry = readdir(dir))) {
+        const char *name = entry->d_name;
+        bool ours = is_shard(name, stem) || !strcmp(name, "tokens.json");
+
+        if (replace && ours && unlinkat(dirfd(dir), name, 0) != 0)
+            st = fail(ST_IO, "%s/%s: cannot remove: %s", folder, name, strerror(errno));
+        else if (!replace && ours && !force)
+            st = fail(ST_USAGE, "%s/%s: is there already; --force replaces it", folder,
+                      name);
+        else if (!replace && !ours && is_shard(name, NULL))
+            st = fail(ST_USAGE,
+                      "%s/%s: belongs to another text; one folder holds one text, choose "
+                      "another --out",
+                      folder, name);
+    }
+    closedir(dir);
+    return st;
+}
+
+/* All is written and durable before anything gets its name, tokens.json last. */
+static enum status commit(const struct settings *s, const struct tokenizer *t,
+                          const struct tokens_note *note, struct output *o)
+{
+    char fresh[PATH_MAX];
+    char final[PATH_MAX];
+    enum status st = ST_OK;
+
+    if (snprintf(final, sizeof final, "%s/tokens.json", s->out) >= (int)sizeof final ||
+        snprintf(fresh, sizeof fresh, "%s.new", final) >= (int)sizeof fresh)
+        return fail(ST_USAGE, "%s: path too long", s->out);
+    for (int k = 0; k < SPLITS && st == ST_OK; k++)
+        st = shard_writer_finish(o->writers[k]);
+    if (st == ST_OK)
+        st = tokenizer_save(t, note, fresh);
+    if (st != ST_OK)
+        return st;
+    if (s->force)
+        st = visit_folder(s->out, s->name, true, true);
+    for (int k = SPLITS - 1; k >= 0 && st == ST_OK; k--) {
+        st = shard_writer_close(o->writers[k], &o->files[k], &o->last[k]);
+        o->writers[k] = NULL;
+    }
+    if (st == ST_OK && rename(fresh, final) != 0)
+        st = fail(ST_IO, "%s: cannot rename to %s: %s", fresh, final, strerror(errno));
+    if (st == ST_OK)
+        st = folder_sync(s->out);
+    if (st != ST_OK)
+        unlink(fresh);
+    return st;
+}
+
+/* The command -------------------------------------------------------------------- */
+
+/* 1234567 as "1,234,567". */
+static const char *with_commas(uint64_t v, char buf[32])
+{
+    char digits[24];
+    size_t n = (size_t)snprintf(digits, sizeof digits, "%llu", (unsigned long long)v);
+    size_t used = 0;
+
+    for (size_t i = 0; i < n; i++) {
+        if (i > 0 && (n - i) % 3 == 0)
+            buf[used++] = ',';
+        buf[used++] = digits[i];
+    }
+    buf[used] = 0;
+    return buf;
+}
+
+static void report(const struct corpus *c, const struct output *o, double seconds)
+{
+    char a[32];
+    char b[32];
+    char d[32];
+    char val[128] = "";
+
+    if (o->files[VAL] > 0)
+        (void)snprintf(val, sizeof val, "; validation %zu shard%s of %s tokens",
+                       o->files[VAL], o->files[VAL] == 1 ? "" : "s",
+                       with_commas(o->tokens[VAL], a));
+    log_info("done: %zu shard%s, last one %s tokens%s; %s tokens from %s bytes in all, "
+             "%.1f MB/s",
+             o->files[TRAIN], o->files[TRAIN] == 1 ? "" : "s",
+             with_commas(o->last[TRAIN], a), val,
+             with_commas(o->tokens[TRAIN] + o->tokens[VAL], b), with_commas(c->total, d),
+             seconds > 0 ? (double)c->total * 1e-6 / seconds : 0);
+}
+
+static size_t allowed_cores(void)
+{
+    cpu_set_t set;
+
+    if (sched_getaffinity(0, sizeof set, &set) != 0)
+        return 1;
+    return (size_t)CPU_COUNT(&set);
+}
+
+static enum status make_tokenizer(const struct settings *s, const struct corpus *c,
+                                  struct tokenizer **out)
+{
+    if (s->chars)
+        return make_char_tokenizer(c, !s->quiet, out);
+    if (s->bytes)
+        return tokenizer_new_bytes(out);
+    return tokenizer_new_gpt2(s->vocab, out);
+}
+
+static enum status tokenize(const struct settings *s, const struct corpus *c)
+{
+    struct tokenizer *t = NULL;
+    struct output o = {0};
+    double start_s = clock_s();
+    enum status st = make_tokenizer(s, c, &t);
+
+    if (st == ST_OK)
+        st = folder_make(s->out);
+    for (int k = 0; k < SPLITS && st == ST_OK; k++)
+        st = shard_writer_new(s->out, s->name, split_names[k], tokenizer_vocab(t),
+                              s->shard_tokens, &o.writers[k]);
+    o.hash = XXH3_createState();
+    if (st == ST_OK && !o.hash)
+        st = fail(ST_NOMEM, "no memory for a checksum");
+    if (st == ST_OK) {
+        XXH3_64bits_reset(o.hash);
+        st = encode_all(c, t, s, &o);
+    }
+    if (st == ST_OK) {
+        struct tokens_note note = {.train_tokens = o.tokens[TRAIN],
+                                   .val_tokens = o.tokens[VAL],
+                                   .documents = c->files.count,
+                                   .text_bytes = c->total,
+                                   .text_xxh3 = XXH3_64bits_digest(o.hash)};
+
+        st = commit(s, t, &note, &o);
+    }
+    if (st == ST_OK && s->val_fraction > 0 && o.files[VAL] == 0)
+        log_warn("no validation shard: the text has no white space in its last %g %%",
+                 100 * s->val_fraction);
+    if (st == ST_OK)
+        report(c, &o, clock_s() - start_s);
+    for (int k = 0; k < SPLITS; k++)
+        shard_writer_discard(o.writers[k]);
+    XXH3_freeState(o.hash);
+    tokenizer_free(t);
+    return st;
+}
+
+enum status cmd_tokenize(int argc, char **argv, int *exit_code)
+{
+    struct settings s = {.name = "text", .val_fraction = 0.1, .shard_tokens = 100000000};
+    struct option_row table[] = {
+        {.name = "out",
+         .kind = OPTION_TEXT,
+         .value = &s.out,
+         .meta = "DIR",
+         .help = "folder for the shards and tokens.json"},
+        {.name = "vocab",
+         .kind = OPTION_TEXT,
+         .value = &s.vocab,
+         .meta = "PATH",
+         .help = "GPT-2's ids, from this merge table (vocab.bpe or merges.txt)"},
+        {.name = "char",
+         .kind = OPTION_SWITCH,
+         .value = &s.chars,
+         .help = "an id a character of the text, which must be UTF-8"},
+        {.name = "bytes",
+         .kind = OPTION_SWITCH,
+         .value = &s.bytes,
+         .help = "an id a byte, and 256 for end-of-text"},
+        {.name = "val-fraction",
+         .kind = OPTION_NUMBER,
+         .value = &s.val_fraction,
+         .meta = "F",
+         .help = "the last F of the text is for validation"},
+        {.name = "shard-tokens",
+         .kind = OPTION_SIZE,
+         .value = &s.shard_tokens,
+         .meta = "N",
+         .help = "tokens a shard"},
+        {.name = "threads",
+         .kind = OPTION_SIZE,
+         .value = &s.threads,
+         .meta = "N",
+         .help = "worker threads; 0: one a core"},
+        {.name = "name",
+         .kind = OPTION_TEXT,
+         .value = &s.name,
+         .meta = "STEM",
+         .help = "shards are called STEM_train_000001.bin, STEM_val_000000.bin"},
+        {.name = "force",
+         .kind = OPTION_SWITCH,
+         .value = &s.force,
+         .help = "replace the shards that are there"},
+        {.name = "quiet",
+         .kind = OPTION_SWITCH,
+         .value = &s.quiet,
+         .help = "warnings and errors only"},
+        {.name = "help", .kind = OPTION_SWITCH, .value = &s.help, .help = "this text"},
+        {0},
+    };
+    struct corpus c = {0};
+    char **inputs;
+    int n;
+    enum status st = options_parse(table, argc, argv, &inputs, &n);
+
+    *exit_code = 0;
+    if (st == ST_OK && s.help) {
+        printf(
+            "usage: weft tokenize --vocab PATH|--char|--bytes --out DIR FILE|DIR...\n\n"
+            "Turns text files into token shards. Each file is a document; folders are "
+            "read\nwhole, in the order of the names. Documents are separated by one "
+            "end-of-text id.\n\n");
+        options_print_help(table);
+        return ST_OK;
+    }
+    if (st == ST_OK)
+        st = check_settings(&s, n);
+    log_set_quiet(s.quiet);
+    if (st == ST_OK && s.threads == 0)
+        s.threads = min_size(allowed_cores(), MAX_THREADS);
+    if (st == ST_OK)
+        st = visit_folder(s.out, s.name, s.force, false);
+    if (st == ST_OK)
+        st = corpus_open(&c, inputs, n);
+    if (st == ST_OK && c.empty > 0)
+        log_warn("%zu empty file%s left out", c.empty, c.empty == 1 ? "" : "s");
+    if (st == ST_OK)
+        st = corpus_split(&c, s.val_fraction);
+    if (st == ST_OK)
+        st = tokenize(&s, &c);
+    corpus_release(&c);
+    return st;
+}
