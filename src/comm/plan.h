@@ -10,20 +10,22 @@
  * Invariants: blocks are disjoint, in order, and cover [0, n); none is empty; every
  * boundary but the last is a multiple of 16 elements (64 bytes); lengths differ by at
  * most 16 elements, so that the busiest root has at most 1 % more than the mean where a
- * block holds 64 KiB; the number of blocks is a multiple of P unless n is too short.
+ * block holds 64 KiB; the number of blocks is a multiple of P, or n / 16 where that is
+ * less than P: then the last ranks are root of nothing.
  */
 #ifndef WEFT_COMM_PLAN_H
 #define WEFT_COMM_PLAN_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "base/status.h"
 
 enum { PLAN_ALIGN_ELEMS = 16 };
 
-/* One slice of production order: elems is a multiple of PLAN_ALIGN_ELEMS. */
+/* One slice of production order. */
 struct plan_slice {
-    size_t elems;
+    size_t elems;         /* a multiple of PLAN_ALIGN_ELEMS, or 0: no segment then */
     size_t memory_offset; /* [elements] from the base of the parameters */
 };
 
@@ -61,22 +63,27 @@ struct plan {
 
 /* Builds the plan for `ranks` ranks and blocks of about block_bytes (fp32 elements).
  *
+ * The count of blocks is the multiple of `ranks` nearest to n * 4 / block_bytes, at least
+ * `ranks` and at most u = n / 16; SIZE_MAX therefore means one block a rank. Block i
+ * covers the 16-element units floor(i * u / count) .. floor((i + 1) * u / count). No
+ * length is limited: what MPI can count is the exchange's business.
+ *
  * Call     LOCAL, pure: same arguments give the same plan on every rank
- * In       block_bytes >= 64; SIZE_MAX means one block a rank ... see n_blocks rule:
- *          the count is the multiple of `ranks` nearest to n * 4 / block_bytes, at least
- *          `ranks`; with one_block true the whole vector is a single block with root 0
- *          (for comparison)
+ * In       ranks >= 1; block_bytes >= 64; with one_block the whole vector is a single
+ *          block with root 0, whatever block_bytes (for comparison)
+ * Out      *p, overwritten; zeroed on failure
  * Returns  ST_OK, ST_USAGE for a block size below 64 bytes, ST_NOMEM
  * Memory   plan_release() frees; allowed on a zeroed plan */
 MUST_USE enum status plan_init(struct plan *p, const struct plan_slice *slices,
                                size_t n_slices, int ranks, size_t block_bytes,
-                               int one_block);
+                               bool one_block);
 void plan_release(struct plan *p);
 
-/* Elements rooted at `rank`. */
+/* Elements whose root is `rank`. */
 size_t plan_root_elems(const struct plan *p, int rank);
 
-/* Largest plan_root_elems over the mean; 1.0 is perfect. */
+/* Largest plan_root_elems over the mean of all ranks; 1.0 is perfect (and the value for
+ * n = 0). */
 double plan_imbalance(const struct plan *p);
 
 #endif
