@@ -40,15 +40,16 @@ const char *comm_library(const struct comm *c);
 /* Name of the host of this rank. */
 const char *comm_host(const struct comm *c);
 
-/* ---- control: blocking, small, outside steps; on a communicator of their own -------- */
+/* ---- control: blocking, small, outside steps; on a communicator of their own --------
+ */
 
 /* The worst status of all ranks. When it is not ST_OK, the lowest rank that has it logs
  * its fail_text() as one error line; the others stay silent. COLLECTIVE. */
 MUST_USE enum status comm_agree(struct comm *c, enum status mine);
-void comm_barrier(struct comm *c);                                        /* COLLECTIVE */
-void comm_sum(struct comm *c, double *values, size_t n);                  /* COLLECTIVE */
-void comm_max(struct comm *c, double *values, size_t n);                  /* COLLECTIVE */
-void comm_broadcast(struct comm *c, void *data, size_t bytes, int root);  /* COLLECTIVE */
+void comm_barrier(struct comm *c);                                       /* COLLECTIVE */
+void comm_sum(struct comm *c, double *values, size_t n);                 /* COLLECTIVE */
+void comm_max(struct comm *c, double *values, size_t n);                 /* COLLECTIVE */
+void comm_broadcast(struct comm *c, void *data, size_t bytes, int root); /* COLLECTIVE */
 /* Rank r's `bytes` land at out + r * bytes on every rank. */
 void comm_gather_all(struct comm *c, const void *mine, size_t bytes, void *out);
 /* ST_OK when all ranks hold the same `bytes`, else ST_BUG on all ranks naming `what` and
@@ -56,27 +57,29 @@ void comm_gather_all(struct comm *c, const void *mine, size_t bytes, void *out);
 MUST_USE enum status comm_same(struct comm *c, const void *data, size_t bytes,
                                const char *what);
 
-/* ---- exchange: the update phase's traffic (strategy reduce-broadcast) --------------- */
+/* ---- exchange: the update phase's traffic (strategy reduce-broadcast) ---------------
+ */
 
 /* Called once when an operation is complete, from the communication thread or, with one
  * rank, from the caller. */
 typedef void (*comm_done)(void *arg);
 
 enum exchange_engine {
-    EXCHANGE_DIRECT,     /* point-to-point schedules of our own (default) */
-    EXCHANGE_COLLECTIVE  /* MPI_Ireduce and MPI_Ibcast, in canonical order */
+    EXCHANGE_DIRECT,    /* point-to-point schedules of our own (default) */
+    EXCHANGE_COLLECTIVE /* MPI_Ireduce and MPI_Ibcast, in canonical order */
 };
 
 struct exchange_options {
     enum exchange_engine engine;
-    size_t window_bytes; /* receive and send windows of the direct engine; 0 = 16 MiB */
+    size_t window_bytes; /* receive and send windows, and scratch; 0 = 16 MiB */
+    size_t max_count;    /* most elements one MPI call moves; 0 = 2^30 (less: tests) */
 };
 
 /* Figures since exchange_stats_reset(). */
 struct exchange_stats {
-    uint64_t bytes_sent;  /* by this rank, payload */
-    uint64_t messages;    /* sends posted or collectives started */
-    double busy_s;        /* wall time with at least one operation in flight */
+    uint64_t bytes_sent; /* by this rank, payload */
+    uint64_t messages;   /* sends posted or collectives started */
+    double busy_s;       /* wall time with at least one operation in flight */
 };
 
 struct exchange;
@@ -90,11 +93,16 @@ MUST_USE enum status exchange_new(struct comm *c, const struct plan *plan, float
                                   struct exchange **out);
 void exchange_free(struct exchange *x); /* COLLECTIVE; NULL allowed */
 
-/* Opens a window: from here every block is reduced exactly once and every block is
- * broadcast exactly once, in any order of calls, before the next exchange_begin. All
- * operations of the window before must be complete on this rank (others may lag).
- * LOCAL. */
-void exchange_begin(struct exchange *x);
+/* (Contract changed on purpose: rounds of the two phases are opened separately.)
+ * Opens a round of reductions or of broadcasts: from here every block is reduced (or
+ * broadcast) exactly once, in any order of calls, before the next round of that phase is
+ * opened. All operations of that phase's round before must be complete on this rank
+ * (other ranks may lag). The phases are independent: the broadcasts of step k and the
+ * reductions of step k + 1 are in flight at the same time, and a round of broadcasts is
+ * left out, on all ranks alike, when a step is dropped. LOCAL. */
+enum exchange_phase { PHASE_REDUCE, PHASE_BROADCAST };
+enum { N_PHASES = 2 };
+void exchange_begin(struct exchange *x, enum exchange_phase phase);
 
 /* Block b's local gradient is final. Non-roots send it; at the root `done` means every
  * rank's contribution is here. The gradient must not be written before `done`.
@@ -113,14 +121,19 @@ double exchange_sum(struct exchange *x, size_t b);
 void exchange_broadcast(struct exchange *x, size_t b, comm_done done, void *arg);
 
 /* Sum over ranks of n <= EXCHANGE_AGREE_MAX doubles, in place, equal on all ranks. Once a
- * window, on the control communicator. Order of the sum: fixed for a given P. */
+ * round of reductions, on the control communicator. Order of the sum: fixed for a given
+ * P. */
 enum { EXCHANGE_AGREE_MAX = 8 };
 void exchange_agree(struct exchange *x, double *values, size_t n, comm_done done,
                     void *arg);
 
 /* Marks a point of the step for profilers: MPI_Pcontrol(level) from the communication
  * thread. LOCAL. */
-enum exchange_mark { MARK_STEP_BEGIN = 101, MARK_BACKWARD_END = 102, MARK_STEP_END = 103 };
+enum exchange_mark {
+    MARK_STEP_BEGIN = 101,
+    MARK_BACKWARD_END = 102,
+    MARK_STEP_END = 103
+};
 void exchange_mark(struct exchange *x, enum exchange_mark mark);
 
 void exchange_stats_reset(struct exchange *x);

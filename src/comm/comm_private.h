@@ -1,0 +1,159 @@
+/* comm_private.h - inside the MPI back end.
+ *
+ * The communication thread makes every MPI call. Others hand it posts; it runs them in
+ * the order they came, moves what it can of every open exchange, and rests when nothing
+ * moves. Fields are marked with who may touch them.
+ */
+#ifndef WEFT_COMM_COMM_PRIVATE_H
+#define WEFT_COMM_COMM_PRIVATE_H
+
+#include <mpi.h>
+#include <pthread.h>
+
+#include "comm/exchange_private.h"
+
+struct control;
+
+struct comm {
+    int rank, size; /* constant after the start */
+    char library[128];
+    char host[256];
+    char refusal[512]; /* why the start failed */
+    enum status start_status;
+
+    pthread_t thread;
+    pthread_mutex_t lock;
+    pthread_cond_t wake;     /* for the communication thread */
+    pthread_cond_t answered; /* for those who wait for it */
+    /* under lock */
+    struct post *posts, **posts_end;
+    bool started, stopping;
+    bool abort_wanted;
+    int abort_code;
+
+    /* communication thread only */
+    MPI_Comm control;
+    struct control *controls; /* started, not complete */
+    struct traffic *traffics; /* attached exchanges */
+    double moved_s;           /* when something moved last */
+    long nap_us;
+    bool pending;
+};
+
+/* ---- comm_thread.c ------------------------------------------------------------------
+ */
+
+void comm_post(struct comm *c, struct post *p);
+void *comm_thread_main(void *comm);
+/* Prints MPI's own text and ends the job when `code` is not MPI_SUCCESS. */
+void mpi_check(struct comm *c, int code, const char *call);
+_Noreturn void comm_end_job(struct comm *c, int exit_code);
+
+/* ---- comm_mpi.c ---------------------------------------------------------------------
+ */
+
+/* First and last thing the communication thread does. */
+enum status comm_mpi_begin(struct comm *c);
+void comm_mpi_end(struct comm *c);
+
+/* ---- comm_control.c -----------------------------------------------------------------
+ */
+
+/* A blocking operation: `start` runs on the communication thread and leaves its requests
+ * in `requests`; the caller sleeps until they are complete. */
+struct control {
+    struct post post;
+    struct comm *comm;
+    void (*start)(struct control *op);
+    void *args;
+    MPI_Request *requests;
+    int n_requests;
+    MPI_Request one; /* where `requests` points unless start() says otherwise */
+    struct control *next;
+    bool complete; /* under lock */
+};
+
+void control_run(struct comm *c, void (*start)(struct control *op), void *args);
+bool control_advance(struct comm *c); /* communication thread; true when one completed */
+/* A duplicate of the control communicator that returns errors. COLLECTIVE. */
+MPI_Comm control_new_comm(struct comm *c);
+void control_free_comm(struct comm *c, MPI_Comm *comm); /* MPI_COMM_NULL allowed */
+
+/* ---- exchange_stream.c --------------------------------------------------------------
+ */
+
+/* One MPI call to make: `span` of its block, to or from `peer`. */
+struct message {
+    size_t block;
+    size_t span;
+    int peer;
+};
+
+enum { STREAM_MOST = 64, STREAM_LEAST = 8 };
+
+/* A sequence of messages in canonical order: the next one starts only when all before it
+ * have started, it may start, and the window has room. */
+struct stream {
+    struct traffic *traffic;
+    enum exchange_phase phase;
+    struct message *list;
+    size_t n, next;
+    bool (*may_start)(struct traffic *t, const struct message *m);
+    void (*start)(struct traffic *t, const struct message *m, MPI_Request *request);
+    int n_running, most_running;
+    size_t bytes_running;
+    MPI_Request requests[STREAM_MOST];
+    const struct message *running[STREAM_MOST];
+};
+
+enum { MAX_STREAMS = 4 };
+
+/* The MPI side of an exchange. Communication thread only, but for attach and detach. */
+struct traffic {
+    struct traffic *next;
+    struct exchange *x;
+    struct comm *comm;
+    struct post begin[N_PHASES];
+    struct traffic_phase {
+        struct traffic *traffic;
+        enum exchange_phase phase;
+    } phases[N_PHASES];
+    MPI_Comm reductions, agreements;
+    MPI_Comm *broadcasts; /* collective engine: root r uses number r mod n_broadcasts */
+    int n_broadcasts;
+    int tags; /* tags run 0 .. tags - 1; even */
+    int n_streams;
+    struct stream streams[MAX_STREAMS];
+    float *scratch;
+    size_t scratch_bytes;
+    float **free_slots;
+    size_t n_slots, n_free;
+    size_t slot_elems;
+    size_t open; /* operations seen and not complete */
+    struct agreement *agreement;
+    MPI_Request agree_request;
+    double agree_mine[EXCHANGE_AGREE_MAX];
+    double *agree_all;
+};
+
+bool traffic_advance(struct traffic *t); /* true when something started or completed */
+bool traffic_pending(const struct traffic *t);
+/* Takes a slot for a block's contributions if it has none; false: none is free. */
+bool traffic_take_scratch(struct traffic *t, size_t block);
+/* Adds a stream whose list has room for n messages. */
+MUST_USE enum status traffic_add_stream(struct traffic *t, enum exchange_phase phase,
+                                        size_t n, struct stream **out);
+void traffic_count(struct traffic *t, size_t elems, size_t copies);
+
+/* ---- the engines --------------------------------------------------------------------
+ */
+
+/* Fill in streams, the contributions' shape (n_scratch, own_place) and what a block waits
+ * for; local, may fail. */
+MUST_USE enum status direct_build(struct traffic *t);
+MUST_USE enum status collective_build(struct traffic *t);
+/* Messages of this rank for one block, the same number in both phases. */
+size_t direct_messages(const struct traffic *t, size_t block);
+size_t collective_messages(const struct traffic *t, size_t block);
+
+#endif

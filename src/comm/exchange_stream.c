@@ -1,0 +1,401 @@
+/* SPDX-License-Identifier: MIT */
+/* Moves an exchange's messages: sequences in canonical order, each with a bounded window.
+ * Everything here but attach and detach runs on the communication thread. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/memory.h"
+#include "comm/comm_private.h"
+
+/* ---- operations ---------------------------------------------------------------------
+ */
+
+static void open_one(struct traffic *t)
+{
+    if (t->open++ == 0)
+        atomic_store(&t->x->busy_since_ns, exchange_now_ns());
+}
+
+static void close_one(struct traffic *t)
+{
+    if (--t->open > 0)
+        return;
+    uint64_t since = atomic_exchange(&t->x->busy_since_ns, 0);
+
+    atomic_fetch_add(&t->x->busy_ns, exchange_now_ns() - since);
+}
+
+static void finish_if_complete(struct traffic *t, struct block_op *op)
+{
+    if (!op->ready || op->left > 0)
+        return;
+    op->ready = false;
+    close_one(t);
+    exchange_op_done(t->x, op->phase, op->done, op->arg);
+}
+
+static void see_op(void *self)
+{
+    struct block_op *op = self;
+
+    op->ready = true;
+    open_one(op->x->traffic);
+    finish_if_complete(op->x->traffic, op);
+}
+
+static void see_release(void *self)
+{
+    struct block_scratch *s = self;
+    struct traffic *t = s->x->traffic;
+
+    t->free_slots[t->n_free++] = s->sums;
+    s->sums = NULL;
+}
+
+static void see_begin(void *self)
+{
+    const struct traffic_phase *p = self;
+    struct traffic *t = p->traffic;
+    struct exchange *x = t->x;
+
+    require(p->phase != PHASE_REDUCE || t->n_free == t->n_slots);
+    for (size_t b = 0; b < x->plan->n_blocks; b++)
+        x->ops[p->phase][b].left = x->options.engine == EXCHANGE_DIRECT
+                                       ? direct_messages(t, b)
+                                       : collective_messages(t, b);
+    for (int i = 0; i < t->n_streams; i++) {
+        struct stream *s = &t->streams[i];
+
+        if (s->phase != p->phase)
+            continue;
+        require(s->next == s->n && s->n_running == 0);
+        s->next = 0;
+    }
+}
+
+static void see_agree(void *self)
+{
+    struct agreement *a = self;
+    struct traffic *t = a->x->traffic;
+
+    open_one(t);
+    t->agreement = a;
+    memcpy(t->agree_mine, a->values, a->n * sizeof(double));
+    mpi_check(t->comm,
+              MPI_Iallgather(t->agree_mine, (int)a->n, MPI_DOUBLE, t->agree_all,
+                             (int)a->n, MPI_DOUBLE, t->agreements, &t->agree_request),
+              "MPI_Iallgather");
+}
+
+/* Every rank adds the same numbers in rank order, so all get the same bits. */
+static bool advance_agreement(struct traffic *t)
+{
+    struct agreement *a = t->agreement;
+    int flag = 0;
+
+    if (!a)
+        return false;
+    mpi_check(t->comm, MPI_Test(&t->agree_request, &flag, MPI_STATUS_IGNORE), "MPI_Test");
+    if (!flag)
+        return false;
+    for (size_t i = 0; i < a->n; i++) {
+        a->values[i] = t->agree_all[i];
+        for (size_t r = 1; r < (size_t)t->x->ranks; r++)
+            a->values[i] += t->agree_all[r * a->n + i];
+    }
+    t->agreement = NULL;
+    close_one(t);
+    exchange_op_done(t->x, PHASE_REDUCE, a->done, a->arg);
+    return true;
+}
+
+/* ---- streams ------------------------------------------------------------------------
+ */
+
+static size_t message_bytes(const struct stream *s, const struct message *m)
+{
+    return s->traffic->x->spans[m->span].elems * sizeof(float);
+}
+
+static bool has_room(const struct stream *s, const struct message *m)
+{
+    if (s->n_running == s->most_running)
+        return false;
+    return s->n_running < STREAM_LEAST ||
+           s->bytes_running + message_bytes(s, m) <= s->traffic->x->options.window_bytes;
+}
+
+static bool start_messages(struct stream *s)
+{
+    bool moved = false;
+
+    while (s->next < s->n) {
+        const struct message *m = &s->list[s->next];
+
+        if (!has_room(s, m) || !s->may_start(s->traffic, m))
+            break;
+        s->start(s->traffic, m, &s->requests[s->n_running]);
+        s->running[s->n_running++] = m;
+        s->bytes_running += message_bytes(s, m);
+        s->next++;
+        moved = true;
+    }
+    return moved;
+}
+
+/* Takes complete requests out and closes the gaps. */
+static void compact(struct stream *s)
+{
+    int kept = 0;
+
+    for (int i = 0; i < s->n_running; i++) {
+        if (s->requests[i] == MPI_REQUEST_NULL)
+            continue;
+        s->requests[kept] = s->requests[i];
+        s->running[kept++] = s->running[i];
+    }
+    s->n_running = kept;
+}
+
+static bool test_messages(struct stream *s)
+{
+    struct traffic *t = s->traffic;
+    const struct message *complete[STREAM_MOST];
+    int indices[STREAM_MOST];
+    int n = 0;
+
+    if (s->n_running == 0)
+        return false;
+    mpi_check(t->comm,
+              MPI_Testsome(s->n_running, s->requests, &n, indices, MPI_STATUSES_IGNORE),
+              "MPI_Testsome");
+    if (n <= 0)
+        return false;
+    for (int i = 0; i < n; i++)
+        complete[i] = s->running[indices[i]];
+    compact(s);
+    for (int i = 0; i < n; i++) {
+        struct block_op *op = &t->x->ops[s->phase][complete[i]->block];
+
+        s->bytes_running -= message_bytes(s, complete[i]);
+        op->left--;
+        finish_if_complete(t, op);
+    }
+    return true;
+}
+
+bool traffic_advance(struct traffic *t)
+{
+    bool moved = advance_agreement(t);
+
+    for (int i = 0; i < t->n_streams; i++) {
+        moved |= start_messages(&t->streams[i]);
+        moved |= test_messages(&t->streams[i]);
+    }
+    return moved;
+}
+
+bool traffic_pending(const struct traffic *t)
+{
+    bool pending = t->agreement != NULL;
+
+    for (int i = 0; i < t->n_streams; i++)
+        pending |= t->streams[i].n_running > 0;
+    return pending;
+}
+
+bool traffic_take_scratch(struct traffic *t, size_t block)
+{
+    struct block_scratch *s = &t->x->scratch[block];
+
+    if (!s->sums && t->n_free > 0)
+        s->sums = t->free_slots[--t->n_free];
+    return s->sums != NULL;
+}
+
+enum status traffic_add_stream(struct traffic *t, enum exchange_phase phase, size_t n,
+                               struct stream **out)
+{
+    struct stream *s = &t->streams[t->n_streams++];
+
+    *s = (struct stream){.traffic = t, .phase = phase, .most_running = STREAM_MOST};
+    *out = s;
+    return memory_alloc(n, sizeof *s->list, "exchange messages", &s->list);
+}
+
+void traffic_count(struct traffic *t, size_t elems, size_t copies)
+{
+    atomic_fetch_add(&t->x->bytes_sent, elems * copies * sizeof(float));
+    atomic_fetch_add(&t->x->messages, 1);
+}
+
+/* ---- attach and detach --------------------------------------------------------------
+ */
+
+static enum status build_scratch(struct traffic *t)
+{
+    const struct plan *plan = t->x->plan;
+    size_t own = 0;
+    size_t longest = 0;
+    enum status st;
+    void *map;
+
+    for (size_t b = 0; b < plan->n_blocks; b++)
+        if (plan->blocks[b].root == t->x->rank) {
+            own++;
+            longest = max_size(longest, plan->blocks[b].elems);
+        }
+    t->x->scratch_stride = round_up(longest, PLAN_ALIGN_ELEMS);
+    t->slot_elems = t->x->scratch_stride * t->x->n_scratch;
+    if (own == 0)
+        return ST_OK;
+
+    size_t slot_bytes = t->slot_elems * sizeof(float);
+
+    t->n_slots = min_size(own, max_size(1, t->x->options.window_bytes / slot_bytes));
+    st = memory_alloc(t->n_slots, sizeof *t->free_slots, "exchange", &t->free_slots);
+    if (st == ST_OK)
+        st = memory_map(t->n_slots * slot_bytes, "gradients of other ranks", &map);
+    if (st != ST_OK)
+        return st;
+    t->scratch = map;
+    t->scratch_bytes = t->n_slots * slot_bytes;
+    for (; t->n_free < t->n_slots; t->n_free++)
+        t->free_slots[t->n_free] = t->scratch + t->n_free * t->slot_elems;
+    return ST_OK;
+}
+
+static enum status build(struct traffic *t)
+{
+    struct exchange *x = t->x;
+    enum status st = memory_alloc((size_t)x->ranks * EXCHANGE_AGREE_MAX,
+                                  sizeof *t->agree_all, "exchange", &t->agree_all);
+
+    if (st == ST_OK)
+        st = x->options.engine == EXCHANGE_DIRECT ? direct_build(t) : collective_build(t);
+    if (st == ST_OK)
+        st = build_scratch(t);
+    for (int i = 0; i < t->n_streams; i++)
+        t->streams[i].next = t->streams[i].n; /* nothing to do before the first round */
+    for (int phase = 0; phase < N_PHASES; phase++) {
+        t->phases[phase] = (struct traffic_phase){t, (enum exchange_phase)phase};
+        t->begin[phase] = (struct post){.run = see_begin, .self = &t->phases[phase]};
+    }
+    x->agreement.post = (struct post){.run = see_agree, .self = &x->agreement};
+    for (size_t b = 0; b < x->plan->n_blocks; b++) {
+        x->scratch[b].release = (struct post){.run = see_release, .self = &x->scratch[b]};
+        for (int phase = 0; phase < N_PHASES; phase++)
+            x->ops[phase][b].post =
+                (struct post){.run = see_op, .self = &x->ops[phase][b]};
+    }
+    return st;
+}
+
+static void start_attach(struct control *op)
+{
+    struct traffic *t = op->args;
+    int *bound;
+    int flag = 0;
+
+    mpi_check(op->comm, MPI_Comm_get_attr(t->reductions, MPI_TAG_UB, &bound, &flag),
+              "MPI_Comm_get_attr");
+    /* The standard promises 32767. */
+    t->tags = ((flag ? *bound : 32767) - 1) / 2 * 2;
+    t->next = op->comm->traffics;
+    op->comm->traffics = t;
+}
+
+/* Only receives of a round that was opened and never used can still be pending. */
+static void cancel_receives(struct traffic *t)
+{
+    for (int i = 0; i < t->n_streams; i++)
+        for (int j = 0; j < t->streams[i].n_running; j++) {
+            mpi_check(t->comm, MPI_Cancel(&t->streams[i].requests[j]), "MPI_Cancel");
+            mpi_check(t->comm, MPI_Wait(&t->streams[i].requests[j], MPI_STATUS_IGNORE),
+                      "MPI_Wait");
+        }
+}
+
+static void start_detach(struct control *op)
+{
+    struct traffic *t = op->args;
+
+    require(t->open == 0);
+    cancel_receives(t);
+    for (struct traffic **at = &op->comm->traffics; *at; at = &(*at)->next)
+        if (*at == t) {
+            *at = t->next;
+            break;
+        }
+}
+
+static void detach(struct exchange *x)
+{
+    struct traffic *t = x->traffic;
+
+    control_run(t->comm, start_detach, t);
+    control_free_comm(t->comm, &t->reductions);
+    control_free_comm(t->comm, &t->agreements);
+    for (int i = 0; i < t->n_broadcasts && t->broadcasts; i++)
+        control_free_comm(t->comm, &t->broadcasts[i]);
+    for (int i = 0; i < t->n_streams; i++)
+        free(t->streams[i].list);
+    memory_unmap(t->scratch, t->scratch_bytes);
+    free(t->broadcasts);
+    free(t->free_slots);
+    free(t->agree_all);
+    free(t);
+    x->traffic = NULL;
+}
+
+static enum status attach(struct exchange *x)
+{
+    struct traffic *t;
+    enum status st = memory_alloc(1, sizeof *t, "exchange", &t);
+
+    if (st == ST_OK) {
+        x->traffic = t;
+        t->x = x;
+        t->comm = x->comm;
+        t->reductions = MPI_COMM_NULL;
+        t->agreements = MPI_COMM_NULL;
+        st = build(t);
+    }
+    st = comm_share(x->comm, st);
+    if (st != ST_OK)
+        return st; /* exchange_free detaches what there is */
+    t->reductions = control_new_comm(t->comm);
+    t->agreements = control_new_comm(t->comm);
+    for (int i = 0; i < t->n_broadcasts; i++)
+        t->broadcasts[i] = control_new_comm(t->comm);
+    control_run(t->comm, start_attach, t);
+    return ST_OK;
+}
+
+static void begin(struct exchange *x, enum exchange_phase phase)
+{
+    comm_post(x->comm, &x->traffic->begin[phase]);
+}
+
+static void post(struct block_op *op)
+{
+    comm_post(op->x->comm, &op->post);
+}
+
+static void release(struct block_scratch *s)
+{
+    comm_post(s->x->comm, &s->release);
+}
+
+static void agree(struct exchange *x)
+{
+    comm_post(x->comm, &x->agreement.post);
+}
+
+static const struct traffic_ops mpi_traffic = {attach, detach,  begin,
+                                               post,   release, agree};
+
+const struct traffic_ops *comm_traffic(const struct comm *c)
+{
+    return c->size > 1 ? &mpi_traffic : NULL;
+}

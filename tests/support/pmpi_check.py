@@ -1,0 +1,165 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""pmpi_check.py PREFIX RANKS: are the logs of pmpi_log.c those of a sound program?
+
+Checked: every rank makes the same collectives in the same order on each communicator, in
+each step; every message has its receive; what was started was completed; no count is above
+2^30; a step's reductions have begun before its backward pass ends and are the same, each
+once, in every step. Prints one line; exit code 1 and the first violation otherwise.
+"""
+import collections
+import sys
+
+STEP_BEGIN, BACKWARD_END, STEP_END = 101, 102, 103
+COLLECTIVES = {"Ireduce", "Ibcast", "Iallreduce", "Iallgather", "Ibarrier", "Comm_dup",
+               "Comm_idup", "Allreduce", "Bcast", "Barrier"}
+MAX_COUNT = 1 << 30
+
+Call = collections.namedtuple("Call", "time name comm op count size peer tag step")
+
+
+class Violation(Exception):
+    pass
+
+
+def is_reduction(call):
+    # Messages of reductions have even tags, those of broadcasts odd ones; a communicator
+    # with tags carries nothing else.
+    return call.name == "Ireduce" or (call.name == "Isend" and call.tag % 2 == 0)
+
+
+def read(path, rank):
+    """Calls of one rank, each with the number of its step, and the request counts."""
+    calls, requests, step, steps = [], None, None, 0
+    with open(path) as lines:
+        for line in lines:
+            if line.startswith("# requests"):
+                words = line.split()
+                requests = (int(words[3]), int(words[5]))
+                continue
+            time, name, comm, op, count, size, peer, tag = line.split()
+            call = Call(int(time), name, int(comm), op, int(count), int(size), int(peer),
+                        int(tag), step)
+            if name == "Pcontrol" and call.count == STEP_BEGIN:
+                step, steps = steps, steps + 1
+                call = call._replace(step=step)
+            calls.append(call)
+            if name == "Pcontrol" and call.count == STEP_END:
+                step = None
+    if requests is None:
+        raise Violation(f"rank {rank}: the log has no end: MPI_Finalize was not reached")
+    return calls, requests, steps
+
+
+def check_requests(rank, requests):
+    if requests[0] != requests[1]:
+        raise Violation(f"rank {rank}: {requests[0]} requests started, {requests[1]} completed")
+
+
+def check_counts(rank, calls):
+    for c in calls:
+        if c.comm >= 0 and c.count > MAX_COUNT:
+            raise Violation(f"rank {rank}: {c.name} with a count of {c.count}")
+
+
+def check_collectives(logs):
+    def sequences(calls):
+        by_comm = collections.defaultdict(list)
+        for c in calls:
+            if c.name in COLLECTIVES:
+                by_comm[c.comm].append((c.step, c.name, c.op, c.count, c.size, c.peer))
+        return by_comm
+
+    first = sequences(logs[0])
+    for rank, calls in enumerate(logs[1:], 1):
+        other = sequences(calls)
+        if set(first) != set(other):
+            raise Violation(f"rank {rank}: communicators {sorted(other)}, "
+                            f"rank 0: {sorted(first)}")
+        for comm, mine in first.items():
+            theirs = other[comm]
+            for i, pair in enumerate(zip(mine, theirs)):
+                if pair[0] != pair[1]:
+                    raise Violation(f"communicator {comm}, collective {i}: rank 0 "
+                                    f"{pair[0]}, rank {rank} {pair[1]}")
+            if len(mine) != len(theirs):
+                raise Violation(f"communicator {comm}: rank 0 {len(mine)} collectives, "
+                                f"rank {rank} {len(theirs)}")
+
+
+def check_messages(logs):
+    def channels(name, calls, rank):
+        found = collections.defaultdict(list)
+        for c in calls:
+            if c.name == name:
+                key = (c.comm, rank, c.peer, c.tag)
+                if name == "Irecv":
+                    key = (c.comm, c.peer, rank, c.tag)
+                found[key].append(c.count * c.size)
+        return found
+
+    sent, received = {}, {}
+    for rank, calls in enumerate(logs):
+        sent.update(channels("Isend", calls, rank))
+        received.update(channels("Irecv", calls, rank))
+    for key in sorted(set(sent) | set(received)):
+        if sent.get(key) != received.get(key):
+            raise Violation("communicator {}, from {} to {}, tag {}: ".format(*key) +
+                            f"sent {sent.get(key)} bytes, received {received.get(key)}")
+
+
+def check_early(rank, calls, steps):
+    """In each step the first reduction comes before the end of the backward pass."""
+    for step in range(steps):
+        inside = [c for c in calls if c.step == step]
+        marks = [c.time for c in inside if c.name == "Pcontrol" and c.count == BACKWARD_END]
+        reductions = [c.time for c in inside if is_reduction(c)]
+        if marks and reductions and reductions[0] > marks[0]:
+            raise Violation(f"rank {rank}, step {step}: the first reduction was posted "
+                            f"{reductions[0] - marks[0]} us after the backward pass")
+
+
+def check_once(rank, calls):
+    """In each step every block is reduced exactly once, in the same order."""
+    by_comm = collections.defaultdict(lambda: collections.defaultdict(list))
+    for c in calls:
+        if c.step is not None and is_reduction(c):
+            by_comm[c.comm][c.step].append((c.count, c.peer, c.tag))
+    for comm, steps in by_comm.items():
+        order = sorted(steps)
+        for step in order:
+            if steps[step] != steps[order[0]]:
+                raise Violation(f"rank {rank}, communicator {comm}: reductions of step {step} "
+                                f"are not those of step {order[0]}")
+            tags = [(peer, tag) for _, peer, tag in steps[step] if tag >= 0]
+            if len(set(tags)) != len(tags):
+                raise Violation(f"rank {rank}, communicator {comm}, step {step}: a block was "
+                                "sent twice")
+
+
+def main():
+    if len(sys.argv) != 3:
+        sys.exit(__doc__)
+    prefix, ranks = sys.argv[1], int(sys.argv[2])
+    try:
+        logs, steps, started = [], 0, 0
+        for rank in range(ranks):
+            calls, requests, steps = read(f"{prefix}.{rank}", rank)
+            check_requests(rank, requests)
+            check_counts(rank, calls)
+            check_early(rank, calls, steps)
+            check_once(rank, calls)
+            started += requests[0]
+            logs.append(calls)
+        check_collectives(logs)
+        check_messages(logs)
+    except (Violation, OSError) as e:
+        print(f"pmpi_check: {e}")
+        sys.exit(1)
+    reductions = sum(is_reduction(c) for calls in logs for c in calls if c.step is not None)
+    print(f"pmpi_check: {ranks} ranks, {steps} steps, {started} requests, "
+          f"{reductions} reductions: sound")
+
+
+if __name__ == "__main__":
+    main()

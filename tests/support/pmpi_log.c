@@ -1,0 +1,364 @@
+/* SPDX-License-Identifier: MIT */
+/* A witness between the program and MPI (profiling interface, loaded with LD_PRELOAD):
+ * writes one line a call to $WEFT_PMPI_LOG.<rank> for pmpi_check.py, and disturbs.
+ *
+ *   WEFT_PMPI_LOG=PREFIX             where the lines go; unset: nowhere
+ *   WEFT_PMPI_DELAY_MS=N             every start waits 0..N ms, one test in 16 too
+ *   WEFT_PMPI_DELAY_TOTAL_MS=N       no more than this in all (default 2000 a rank)
+ *   WEFT_PMPI_SEED=N                 of the delays
+ *   WEFT_PMPI_THREAD_LEVEL=single|funneled   what MPI_Init_thread pretends to provide
+ *
+ * A line: microseconds, call, communicator, operation, count, bytes an element, peer or
+ * root, tag; what does not apply is -1. Communicators are numbered in the order in which
+ * they were made: 0 is the world. Not for several threads: the program calls MPI from
+ * one.
+ */
+#include <inttypes.h>
+#include <mpi.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { MAX_COMMS = 4096 };
+
+static FILE *out;
+static struct {
+    MPI_Comm comm;
+    int number;
+} comms[MAX_COMMS];
+static int n_comms, next_number;
+static uint64_t started, completed;
+static uint64_t seed = 1;
+static double delay_ms, delay_left_ms;
+
+static int64_t now_us(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000000 + t.tv_nsec / 1000;
+}
+
+static int add_comm(MPI_Comm comm)
+{
+    if (n_comms == MAX_COMMS) {
+        fprintf(stderr, "pmpi_log: more than %d communicators\n", MAX_COMMS);
+        PMPI_Abort(MPI_COMM_WORLD, 70);
+    }
+    comms[n_comms].comm = comm;
+    comms[n_comms++].number = next_number;
+    return next_number++;
+}
+
+static int comm_number(MPI_Comm comm)
+{
+    for (int i = 0; i < n_comms; i++)
+        if (comms[i].comm == comm)
+            return comms[i].number;
+    return add_comm(comm);
+}
+
+static void drop_comm(MPI_Comm comm)
+{
+    for (int i = 0; i < n_comms; i++)
+        if (comms[i].comm == comm)
+            comms[i--] = comms[--n_comms];
+}
+
+static void line(const char *call, int comm, const char *op, long count, int size,
+                 int peer, int tag)
+{
+    if (out)
+        fprintf(out, "%" PRId64 " %s %d %s %ld %d %d %d\n", now_us(), call, comm, op,
+                count, size, peer, tag);
+}
+
+static void call_line(const char *call, MPI_Comm comm, MPI_Op op, int count,
+                      MPI_Datatype type, int peer, int tag)
+{
+    int size;
+
+    PMPI_Type_size(type, &size);
+    line(call, comm_number(comm),
+         op == MPI_SUM       ? "sum"
+         : op == MPI_OP_NULL ? "-"
+                             : "other",
+         count, size, peer, tag);
+}
+
+static double random_unit(void)
+{
+    seed = seed * 6364136223846793005u + 1442695040888963407u;
+    return (double)(seed >> 40) / (double)(1 << 24);
+}
+
+static void delay(void)
+{
+    double ms = delay_ms * random_unit();
+
+    if (delay_ms <= 0 || delay_left_ms < ms)
+        return;
+    delay_left_ms -= ms;
+    struct timespec t = {(time_t)(ms / 1000), (long)(ms * 1e6) % 1000000000};
+
+    nanosleep(&t, NULL);
+}
+
+static void delay_test(void)
+{
+    if (delay_ms > 0 && random_unit() < 1.0 / 16)
+        delay();
+}
+
+static double number_of(const char *name, double otherwise)
+{
+    const char *text = getenv(name);
+
+    return text ? strtod(text, NULL) : otherwise;
+}
+
+static void set_up(void)
+{
+    const char *prefix = getenv("WEFT_PMPI_LOG");
+    char path[4096];
+    int rank;
+
+    PMPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    delay_ms = number_of("WEFT_PMPI_DELAY_MS", 0);
+    delay_left_ms = number_of("WEFT_PMPI_DELAY_TOTAL_MS", 2000);
+    seed = (uint64_t)number_of("WEFT_PMPI_SEED", 1) * 7919 + (uint64_t)rank + 1;
+    comm_number(MPI_COMM_WORLD);
+    if (!prefix)
+        return;
+    snprintf(path, sizeof path, "%s.%d", prefix, rank);
+    out = fopen(path, "w");
+    if (!out) {
+        perror(path);
+        PMPI_Abort(MPI_COMM_WORLD, 1);
+    }
+}
+
+int MPI_Init_thread(int *argc, char ***argv, int required, int *provided)
+{
+    int code = PMPI_Init_thread(argc, argv, required, provided);
+    const char *pretend = getenv("WEFT_PMPI_THREAD_LEVEL");
+
+    if (pretend && !strcmp(pretend, "single"))
+        *provided = MPI_THREAD_SINGLE;
+    else if (pretend && !strcmp(pretend, "funneled"))
+        *provided = MPI_THREAD_FUNNELED;
+    set_up();
+    return code;
+}
+
+int MPI_Finalize(void)
+{
+    if (out) {
+        fprintf(out, "# requests started %" PRIu64 " completed %" PRIu64 "\n", started,
+                completed);
+        fclose(out);
+        out = NULL;
+    }
+    return PMPI_Finalize();
+}
+
+int MPI_Pcontrol(const int level, ...)
+{
+    line("Pcontrol", -1, "-", level, -1, -1, -1);
+    return MPI_SUCCESS;
+}
+
+int MPI_Comm_dup(MPI_Comm comm, MPI_Comm *newcomm)
+{
+    int code = PMPI_Comm_dup(comm, newcomm);
+
+    line("Comm_dup", comm_number(comm), "-", add_comm(*newcomm), -1, -1, -1);
+    return code;
+}
+
+int MPI_Comm_idup(MPI_Comm comm, MPI_Comm *newcomm, MPI_Request *request)
+{
+    int code = PMPI_Comm_idup(comm, newcomm, request);
+
+    started++;
+    /* Both Open MPI and MPICH have written the handle by now. */
+    line("Comm_idup", comm_number(comm), "-", add_comm(*newcomm), -1, -1, -1);
+    return code;
+}
+
+int MPI_Comm_free(MPI_Comm *comm)
+{
+    drop_comm(*comm);
+    return PMPI_Comm_free(comm);
+}
+
+int MPI_Isend(const void *buf, int count, MPI_Datatype type, int dest, int tag,
+              MPI_Comm comm, MPI_Request *request)
+{
+    delay();
+    started++;
+    call_line("Isend", comm, MPI_OP_NULL, count, type, dest, tag);
+    return PMPI_Isend(buf, count, type, dest, tag, comm, request);
+}
+
+int MPI_Irecv(void *buf, int count, MPI_Datatype type, int source, int tag, MPI_Comm comm,
+              MPI_Request *request)
+{
+    delay();
+    started++;
+    call_line("Irecv", comm, MPI_OP_NULL, count, type, source, tag);
+    return PMPI_Irecv(buf, count, type, source, tag, comm, request);
+}
+
+int MPI_Send(const void *buf, int count, MPI_Datatype type, int dest, int tag,
+             MPI_Comm comm)
+{
+    delay();
+    call_line("Send", comm, MPI_OP_NULL, count, type, dest, tag);
+    return PMPI_Send(buf, count, type, dest, tag, comm);
+}
+
+int MPI_Recv(void *buf, int count, MPI_Datatype type, int source, int tag, MPI_Comm comm,
+             MPI_Status *status)
+{
+    call_line("Recv", comm, MPI_OP_NULL, count, type, source, tag);
+    return PMPI_Recv(buf, count, type, source, tag, comm, status);
+}
+
+int MPI_Ireduce(const void *from, void *to, int count, MPI_Datatype type, MPI_Op op,
+                int root, MPI_Comm comm, MPI_Request *request)
+{
+    delay();
+    started++;
+    call_line("Ireduce", comm, op, count, type, root, -1);
+    return PMPI_Ireduce(from, to, count, type, op, root, comm, request);
+}
+
+int MPI_Ibcast(void *buf, int count, MPI_Datatype type, int root, MPI_Comm comm,
+               MPI_Request *request)
+{
+    delay();
+    started++;
+    call_line("Ibcast", comm, MPI_OP_NULL, count, type, root, -1);
+    return PMPI_Ibcast(buf, count, type, root, comm, request);
+}
+
+int MPI_Iallreduce(const void *from, void *to, int count, MPI_Datatype type, MPI_Op op,
+                   MPI_Comm comm, MPI_Request *request)
+{
+    delay();
+    started++;
+    call_line("Iallreduce", comm, op, count, type, -1, -1);
+    return PMPI_Iallreduce(from, to, count, type, op, comm, request);
+}
+
+int MPI_Iallgather(const void *from, int n_from, MPI_Datatype from_type, void *to,
+                   int n_to, MPI_Datatype to_type, MPI_Comm comm, MPI_Request *request)
+{
+    delay();
+    started++;
+    call_line("Iallgather", comm, MPI_OP_NULL, n_to, to_type, -1, -1);
+    return PMPI_Iallgather(from, n_from, from_type, to, n_to, to_type, comm, request);
+}
+
+int MPI_Ibarrier(MPI_Comm comm, MPI_Request *request)
+{
+    delay();
+    started++;
+    line("Ibarrier", comm_number(comm), "-", 0, 0, -1, -1);
+    return PMPI_Ibarrier(comm, request);
+}
+
+int MPI_Allreduce(const void *from, void *to, int count, MPI_Datatype type, MPI_Op op,
+                  MPI_Comm comm)
+{
+    call_line("Allreduce", comm, op, count, type, -1, -1);
+    return PMPI_Allreduce(from, to, count, type, op, comm);
+}
+
+int MPI_Bcast(void *buf, int count, MPI_Datatype type, int root, MPI_Comm comm)
+{
+    call_line("Bcast", comm, MPI_OP_NULL, count, type, root, -1);
+    return PMPI_Bcast(buf, count, type, root, comm);
+}
+
+int MPI_Barrier(MPI_Comm comm)
+{
+    line("Barrier", comm_number(comm), "-", 0, 0, -1, -1);
+    return PMPI_Barrier(comm);
+}
+
+static int count_live(int n, const MPI_Request *requests)
+{
+    int live = 0;
+
+    for (int i = 0; i < n; i++)
+        live += requests[i] != MPI_REQUEST_NULL;
+    return live;
+}
+
+static void complete(const char *call, int n)
+{
+    if (n <= 0)
+        return;
+    completed += (uint64_t)n;
+    line(call, -1, "-", n, -1, -1, -1);
+}
+
+int MPI_Test(MPI_Request *request, int *flag, MPI_Status *status)
+{
+    int live = count_live(1, request);
+
+    delay_test();
+    int code = PMPI_Test(request, flag, status);
+
+    complete("Test", *flag ? live : 0);
+    return code;
+}
+
+int MPI_Testall(int n, MPI_Request *requests, int *flag, MPI_Status *statuses)
+{
+    int live = count_live(n, requests);
+
+    delay_test();
+    int code = PMPI_Testall(n, requests, flag, statuses);
+
+    complete("Testall", *flag ? live : 0);
+    return code;
+}
+
+int MPI_Testsome(int n, MPI_Request *requests, int *n_out, int *indices,
+                 MPI_Status *statuses)
+{
+    delay_test();
+    int code = PMPI_Testsome(n, requests, n_out, indices, statuses);
+
+    complete("Testsome", *n_out == MPI_UNDEFINED ? 0 : *n_out);
+    return code;
+}
+
+int MPI_Wait(MPI_Request *request, MPI_Status *status)
+{
+    int live = count_live(1, request);
+    int code = PMPI_Wait(request, status);
+
+    complete("Wait", live);
+    return code;
+}
+
+int MPI_Waitall(int n, MPI_Request *requests, MPI_Status *statuses)
+{
+    int live = count_live(n, requests);
+    int code = PMPI_Waitall(n, requests, statuses);
+
+    complete("Waitall", live);
+    return code;
+}
+
+int MPI_Cancel(MPI_Request *request)
+{
+    line("Cancel", -1, "-", -1, -1, -1, -1);
+    return PMPI_Cancel(request);
+}
