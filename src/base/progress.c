@@ -48,7 +48,7 @@ static void draw(struct progress *p, double done, const char *extra, bool last)
     char line[512];
     char eta[16];
     double elapsed = clock_s() - p->start_s;
-    double rate = elapsed > 0 ? done / elapsed : 0;
+    double rate = elapsed > 0 ? (done - p->first) / elapsed : 0;
     size_t n = 0;
 
     n += (size_t)snprintf(line, sizeof line, "%s%s ",

@@ -14,6 +14,7 @@ struct progress {
     const char *label; /* borrowed: "tokenize" */
     const char *unit;  /* borrowed: "MB", "step" */
     double total;      /* in units; 0 when unknown */
+    double first; /* units done before progress_begin (a resumed run); set by the owner */
     double start_s;
     double last_s;
     bool live;    /* stderr is a terminal that can redraw */

@@ -36,16 +36,19 @@ static size_t scratch_pieces(const struct engine_options *o)
     return (size_t)o->workers + 1;
 }
 
-static void count_memory(const struct engine_options *o, const struct layout *l,
-                         const struct plan *plan, int rank, struct engine_memory *out)
+static void describe(const struct engine_options *o, const struct layout *l,
+                     const struct plan *plan, int rank, struct engine_plan *out)
 {
     size_t f = sizeof(float);
 
-    *out = (struct engine_memory){
+    *out = (struct engine_plan){
         .params = l->elems * f,
         .activations = model_bytes(&o->shape, o->batch, o->seq, o->train) +
                        2 * o->accum * o->batch * o->seq * sizeof(int32_t),
-        .scratch = scratch_pieces(o) * attention_scratch_elems(o) * f};
+        .scratch = scratch_pieces(o) * attention_scratch_elems(o) * f,
+        .blocks = plan->n_blocks,
+        .block_bytes = (double)plan->elems * (double)f / (double)plan->n_blocks,
+        .imbalance = plan_imbalance(plan)};
     if (o->train) {
         out->grads = l->elems * f;
         out->moments = 2 * plan_root_elems(plan, rank) * f;
@@ -54,8 +57,8 @@ static void count_memory(const struct engine_options *o, const struct layout *l,
         out->params + out->grads + out->moments + out->activations + out->scratch;
 }
 
-enum status engine_plan_memory(const struct engine_options *o, int rank, int ranks,
-                               struct engine_memory *out)
+enum status engine_make_plan(const struct engine_options *o, int rank, int ranks,
+                             struct engine_plan *out)
 {
     struct layout layout = {0};
     struct plan plan = {0};
@@ -64,13 +67,13 @@ enum status engine_plan_memory(const struct engine_options *o, int rank, int ran
     if (st == ST_OK)
         st = plan_blocks(o, &layout, ranks, &plan);
     if (st == ST_OK)
-        count_memory(o, &layout, &plan, rank, out);
+        describe(o, &layout, &plan, rank, out);
     plan_release(&plan);
     layout_release(&layout);
     return st;
 }
 
-static enum status allocate_weights(struct engine *e, const struct engine_memory *memory)
+static enum status allocate_weights(struct engine *e, const struct engine_plan *memory)
 {
     enum status st;
     void *p;
@@ -109,7 +112,7 @@ static enum status allocate_block_tables(struct engine *e)
 }
 
 static enum status allocate_activations(struct engine *e,
-                                        const struct engine_memory *memory)
+                                        const struct engine_plan *memory)
 {
     const struct engine_options *o = &e->options;
     size_t tokens = o->accum * o->batch * o->seq;
@@ -153,7 +156,7 @@ static enum status allocate_scratch(struct engine *e)
 static enum status build(struct engine *e)
 {
     const struct engine_options *o = &e->options;
-    struct engine_memory memory;
+    struct engine_plan memory;
     enum status st;
 
     st = layout_init(&e->layout, &o->shape, o->layout);
@@ -161,7 +164,7 @@ static enum status build(struct engine *e)
         st = plan_blocks(o, &e->layout, comm_size(e->comm), &e->plan);
     if (st != ST_OK)
         return st;
-    count_memory(o, &e->layout, &e->plan, comm_rank(e->comm), &memory);
+    describe(o, &e->layout, &e->plan, comm_rank(e->comm), &memory);
     st = allocate_weights(e, &memory);
     if (st == ST_OK)
         st = allocate_block_tables(e);

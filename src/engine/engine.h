@@ -40,16 +40,19 @@ struct engine_options {
     const struct kernels *kernels;
 };
 
-/* What will be allocated on this rank, by kind [bytes]. */
-struct engine_memory {
-    size_t params, grads, moments, activations, scratch, total;
+/* What a run will take on one rank, before anything is allocated. */
+struct engine_plan {
+    size_t params, grads, moments, activations, scratch, total; /* [bytes] */
+    size_t blocks;
+    double block_bytes; /* mean */
+    double imbalance;   /* busiest root over the mean */
 };
 
 struct engine;
 
-/* Plan for `ranks` ranks seen from `rank`, nothing allocated. */
-MUST_USE enum status engine_plan_memory(const struct engine_options *o, int rank,
-                                        int ranks, struct engine_memory *out);
+/* Plan for `ranks` ranks seen from `rank`. LOCAL, pure. */
+MUST_USE enum status engine_make_plan(const struct engine_options *o, int rank, int ranks,
+                                      struct engine_plan *out);
 
 /* COLLECTIVE; status agreed. Parameters, gradients and moments are zero. */
 MUST_USE enum status engine_new(struct comm *c, const struct engine_options *o,

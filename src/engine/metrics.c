@@ -86,7 +86,8 @@ void metrics_close(struct metrics *m)
 /* One line in one write, so that a reader never sees half of one. */
 static enum status write_line(struct metrics *m, json_t *object)
 {
-    char *text = object ? json_dumps(object, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
+    char *text =
+        object ? json_dumps(object, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
     enum status st = ST_OK;
 
     json_decref(object);
@@ -102,13 +103,12 @@ enum status metrics_step(struct metrics *m, const struct metrics_step *s)
 {
     json_t *mfu = s->mfu < 0 ? json_null() : json_real(s->mfu);
 
-    return write_line(m, json_pack("{s:I, s:f, s:f, s:f, s:I, s:f, s:f, s:o, s:f, s:f}",
-                                   "step", (json_int_t)s->step, "loss", s->loss, "lr",
-                                   s->lr, "grad_norm", s->grad_norm, "tokens",
-                                   (json_int_t)s->tokens, "step_s", s->step_s,
-                                   "tokens_per_s", s->tokens_per_s, "mfu", mfu,
-                                   "comm_busy_s", s->comm_busy_s, "comm_exposed_s",
-                                   s->comm_exposed_s));
+    return write_line(
+        m, json_pack("{s:I, s:f, s:f, s:f, s:I, s:f, s:f, s:o, s:f, s:f}", "step",
+                     (json_int_t)s->step, "loss", s->loss, "lr", s->lr, "grad_norm",
+                     s->grad_norm, "tokens", (json_int_t)s->tokens, "step_s", s->step_s,
+                     "tokens_per_s", s->tokens_per_s, "mfu", mfu, "comm_busy_s",
+                     s->comm_busy_s, "comm_exposed_s", s->comm_exposed_s));
 }
 
 enum status metrics_eval(struct metrics *m, uint64_t step, double val_loss)

@@ -1,4 +1,5 @@
-/* trainer.h - a training run: data, steps, evaluation, checkpoints, what the user sees. */
+/* trainer.h - a training run: data, steps, evaluation, checkpoints, what the user sees.
+ */
 #ifndef WEFT_ENGINE_TRAINER_H
 #define WEFT_ENGINE_TRAINER_H
 

@@ -1,0 +1,154 @@
+/* SPDX-License-Identifier: MIT */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/options.h"
+#include "cmd/cmd.h"
+#include "comm/comm.h"
+#include "engine/trainer.h"
+#include "kernels/kernels.h"
+#include "optim/schedule.h"
+
+enum { MAX_OPTIONS = 64 };
+
+static void fill_table(struct option_row *table, struct train_options *o,
+                       const char **config, bool *help)
+{
+    const struct option_row rows[] = {
+        {"data", OPTION_TEXT, &o->data, "DIR|GLOB", "token shards to train on", 0, 0},
+        {"val", OPTION_TEXT, &o->val, "GLOB",
+         "validation shards; those of --data when it is a folder", 0, 0},
+        {"model", OPTION_TEXT, &o->model, "SPEC|PATH",
+         "gpt2, gpt2-medium, ..., d12, L=6,H=6,C=384,T=256, or a model to start from", 0,
+         0},
+        {"out", OPTION_TEXT, &o->out, "RUN", "run folder", 0, 0},
+        {"batch", OPTION_SIZE, &o->batch, "N", "sequences a rank and micro-batch", 0, 0},
+        {"seq", OPTION_SIZE, &o->seq, "N", "tokens a sequence; 0: the model's T", 0, 0},
+        {"accum", OPTION_SIZE, &o->accum, "N", "micro-batches a step", 0, 0},
+        {"total-batch-tokens", OPTION_SIZE, &o->total_batch_tokens, "N",
+         "tokens a step over all ranks, instead of --accum; 0: off", 0, 0},
+        {"steps", OPTION_SIZE, &o->steps, "N", "steps of the whole run; 0: by --epochs",
+         0, 0},
+        {"epochs", OPTION_NUMBER, &o->epochs, "X", "passes over the data", 0, 0},
+        {"lr", OPTION_NUMBER, &o->lr, "X", "peak learning rate", 0, 0},
+        {"min-lr", OPTION_NUMBER, &o->min_lr, "X",
+         "final learning rate; a tenth of --lr when not given", 0, 0},
+        {"warmup", OPTION_SIZE, &o->warmup, "N",
+         "steps of linear rise; a twentieth of the run when not given", 0, 0},
+        {"schedule", OPTION_CHOICE, &o->schedule, SCHEDULE_WORDS,
+         "shape of the rate after the warm-up", 0, 0},
+        {"weight-decay", OPTION_NUMBER, &o->weight_decay, "X", "on matrices only", 0, 0},
+        {"beta1", OPTION_NUMBER, &o->beta1, "X", "AdamW", 0, 0},
+        {"beta2", OPTION_NUMBER, &o->beta2, "X", "AdamW", 0, 0},
+        {"eps", OPTION_NUMBER, &o->eps, "X", "AdamW", 0, 0},
+        {"clip", OPTION_NUMBER, &o->clip, "X",
+         "limit of the global gradient norm; 0: off", 0, 0},
+        {"seed", OPTION_SIZE, &o->seed, "N", "of initial weights and data order", 0, 0},
+        {"order", OPTION_CHOICE, &o->order, "shuffled|sequential", "of the windows", 0,
+         0},
+        {"threads", OPTION_SIZE, &o->threads, "N",
+         "workers a rank; 0: this rank's share of the cores", 0, 0},
+        {"isa", OPTION_TEXT, &o->isa, "NAME", "force kernels: generic, avx2, avx512", 0,
+         0},
+        {"engine", OPTION_CHOICE, &o->engine, "direct|collective",
+         "how ranks exchange blocks", 0, 0},
+        {"layout", OPTION_CHOICE, &o->layout, "production|storage",
+         "order of the tensors in memory", 0, 0},
+        {"block-bytes", OPTION_TEXT, &o->block_bytes, "N|auto|one",
+         "size of a communication block", 0, 0},
+        {"overlap", OPTION_CHOICE, &o->overlap, "on|off",
+         "communicate while computing; off is for comparison", 0, 0},
+        {"eval-every", OPTION_SIZE, &o->eval_every, "N",
+         "steps between evaluations; 0: only at the end", 0, 0},
+        {"eval-batches", OPTION_SIZE, &o->eval_batches, "N",
+         "batches an evaluation; 0: all validation data", 0, 0},
+        {"save-every", OPTION_SIZE, &o->save_every, "N",
+         "steps between checkpoints; 0: only at the end", 0, 0},
+        {"keep", OPTION_SIZE, &o->keep, "N", "checkpoints to keep", 0, 0},
+        {"resume", OPTION_TEXT, &o->resume, "auto|PATH|none", "where to go on from", 0,
+         0},
+        {"log-every", OPTION_SIZE, &o->log_every, "N",
+         "steps between log lines; 0: about 50 lines a run", 0, 0},
+        {"trace-data", OPTION_SWITCH, &o->trace_data, NULL,
+         "log the first token of every row of every step", 0, 0},
+        {"dry-run", OPTION_SWITCH, &o->dry_run, NULL,
+         "check everything, print the plan, train nothing", 0, 0},
+        {"quiet", OPTION_SWITCH, &o->quiet, NULL, "warnings and errors only", 0, 0},
+        {"config", OPTION_TEXT, config, "FILE",
+         "read options from FILE (key = value); the command line wins", 0, 0},
+        {"help", OPTION_SWITCH, help, NULL, "this text", 0, 0},
+        {0},
+    };
+
+    _Static_assert(sizeof rows / sizeof *rows <= MAX_OPTIONS, "table too small");
+    memcpy(table, rows, sizeof rows);
+}
+
+static void print_help(const struct option_row *table)
+{
+    printf(
+        "usage: weft train --data DIR --model SPEC|PATH --out RUN [options]\n"
+        "       mpirun -n P weft train ...\n\n"
+        "Trains a GPT-2 on token shards (weft tokenize makes them). Interrupted runs go "
+        "on\nwhere their last checkpoint was when the same command is given again.\n\n"
+        "example: mpirun -n 2 --bind-to none weft train --data tokens --model d4 "
+        "--out runs/a\n\noptions:\n");
+    options_print_help(table);
+}
+
+static enum status read_options(struct option_row *table, int argc, char **argv,
+                                const char *const *config)
+{
+    char **rest;
+    int n_rest;
+    enum status st = options_parse(table, argc, argv, &rest, &n_rest);
+
+    if (st == ST_OK && n_rest > 0)
+        st = fail(ST_USAGE, "train: found '%s', needs options only", rest[0]);
+    if (st == ST_OK && *config)
+        st = options_read_file(table, *config);
+    return st;
+}
+
+enum status cmd_train(int argc, char **argv, int *exit_code)
+{
+    struct train_options o = {.resume = "auto",
+                              .batch = 8,
+                              .accum = 1,
+                              .epochs = 1,
+                              .lr = 6e-4,
+                              .weight_decay = 0.1,
+                              .beta1 = 0.9,
+                              .beta2 = 0.95,
+                              .eps = 1e-8,
+                              .clip = 1,
+                              .seed = 1,
+                              .block_bytes = "auto",
+                              .keep = 2};
+    struct option_row table[MAX_OPTIONS];
+    const char *config = NULL;
+    bool help = false;
+    struct comm *comm;
+    enum status st;
+
+    fill_table(table, &o, &config, &help);
+    o.table = table;
+    st = read_options(table, argc, argv, &config);
+    if (st == ST_OK && help) {
+        print_help(table);
+        return ST_OK;
+    }
+    /* Ranks meet before the first error is told, so that one of them tells it. */
+    enum status started = comm_start(&comm);
+    if (started != ST_OK)
+        return started;
+    log_set_quiet(o.quiet);
+    gemm_init();
+    st = comm_agree(comm, st);
+    if (st == ST_OK)
+        st = train_run(comm, &o);
+    comm_stop(comm);
+    *exit_code = status_exit_code(st);
+    return ST_OK;
+}

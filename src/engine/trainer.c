@@ -1,0 +1,274 @@
+/* SPDX-License-Identifier: MIT */
+/* The training loop. Every branch that ends or changes the run is taken on agreed values:
+ * what engine_step returns is the same on all ranks. */
+#include "engine/trainer_private.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/progress.h"
+
+enum { LOG_LINES_WANTED = 50 };
+
+static struct checkpoint_view view_of(struct trainer *t)
+{
+    struct checkpoint_view view = {.layout = engine_layout(t->engine),
+                                   .plan = engine_block_plan(t->engine),
+                                   .params = engine_params(t->engine)};
+
+    engine_moments(t->engine, &view.m, &view.v);
+    return view;
+}
+
+static enum status save(struct trainer *t)
+{
+    struct checkpoint_view view = view_of(t);
+    char path[PATH_MAX];
+    double start = clock_s();
+    enum status st;
+
+    engine_flush(t->engine);
+    st = checkpoint_save(t->comm, t->options->out, &t->state, &view, t->config_text,
+                         t->meta.path[0] ? t->meta.path : NULL, path);
+    if (st != ST_OK)
+        return st;
+    log_info("saved %s (%.1f s)", path, clock_s() - start);
+    return checkpoint_prune(t->comm, t->options->out, t->options->keep);
+}
+
+static enum status evaluate(struct trainer *t)
+{
+    double loss;
+    enum status st = trainer_evaluate(t, &loss);
+
+    if (st != ST_OK)
+        return st;
+    log_info("step %" PRIu64 "  validation loss %.4f", t->state.step, loss);
+    if (loss < t->state.best_val_loss)
+        t->state.best_val_loss = loss;
+    if (t->metrics)
+        st = metrics_eval(t->metrics, t->state.step, loss);
+    return comm_agree(t->comm, st);
+}
+
+static enum status dropped_step(struct trainer *t, const struct step_result *r,
+                                enum status own)
+{
+    if (r->failed_ranks > 0)
+        return comm_agree(t->comm, own);
+    return comm_agree(
+        t->comm, fail(ST_NUMERIC,
+                      "step %" PRIu64 ": loss %g, gradient norm %g: not a "
+                      "finite number; no weight was changed. Lower --lr, or lengthen "
+                      "--warmup",
+                      t->state.step + 1, r->loss, r->grad_norm));
+}
+
+static void show_step(struct trainer *t, const struct step_result *r, double lr,
+                      struct progress *bar)
+{
+    double tokens = (double)(t->sampler.batch * t->eo.seq);
+    uint64_t every = t->options->log_every;
+    char text[160];
+
+    if (!every)
+        every = t->steps / LOG_LINES_WANTED ? t->steps / LOG_LINES_WANTED : 1;
+    (void)snprintf(text, sizeof text,
+                   "loss %.4f  lr %.3e  norm %.3f  %.0f tokens/s  exposed %.0f %%",
+                   r->loss, lr, r->grad_norm, tokens / r->step_s,
+                   100 * r->comm_exposed_s / r->step_s);
+    if (bar->live)
+        progress_update(bar, (double)t->state.step, text);
+    else if (t->state.step % every == 0 || t->state.step == t->steps) {
+        double elapsed = clock_s() - bar->start_s;
+        double done = (double)t->state.step - (double)t->start.state.step;
+        char eta[16];
+
+        format_duration(elapsed / done * (double)(t->steps - t->state.step), eta,
+                        sizeof eta);
+        log_info("step %" PRIu64 "/%" PRIu64 "  %s  ETA %s", t->state.step, t->steps,
+                 text, eta);
+    }
+}
+
+static enum status record_step(struct trainer *t, const struct step_result *r, double lr)
+{
+    double tokens = (double)(t->sampler.batch * t->eo.seq);
+
+    if (!t->metrics)
+        return ST_OK;
+    return metrics_step(t->metrics,
+                        &(struct metrics_step){.step = t->state.step,
+                                               .loss = r->loss,
+                                               .lr = lr,
+                                               .grad_norm = r->grad_norm,
+                                               .tokens = t->state.tokens,
+                                               .step_s = r->step_s,
+                                               .tokens_per_s = tokens / r->step_s,
+                                               .mfu = -1,
+                                               .comm_busy_s = r->comm_busy_s,
+                                               .comm_exposed_s = r->comm_exposed_s});
+}
+
+static void note_epoch(const struct trainer *t)
+{
+    uint64_t per_epoch = sampler_steps_per_epoch(&t->sampler);
+
+    if (t->state.step > 0 && t->state.step % per_epoch == 0)
+        log_info("step %" PRIu64 "  epoch %" PRIu64 " begins", t->state.step,
+                 t->state.step / per_epoch + 1);
+}
+
+/* One step; the local status of recording it comes back in *recorded, to be agreed on
+ * with the next step's data. */
+static enum status one_step(struct trainer *t, struct progress *bar,
+                            enum status *recorded)
+{
+    double lr = schedule_rate(&t->schedule, t->state.step);
+    enum status own = *recorded;
+    struct step_result r;
+
+    note_epoch(t);
+    if (own == ST_OK)
+        own = trainer_fetch(t, t->state.step);
+    engine_step(t->engine, lr, t->state.adam_step + 1, own != ST_OK, &r);
+    if (!r.finite || r.failed_ranks > 0)
+        return dropped_step(t, &r, own);
+    t->state.step++;
+    t->state.adam_step++;
+    t->state.tokens += t->sampler.batch * t->eo.seq;
+    t->state.wall_s += r.step_s;
+    show_step(t, &r, lr, bar);
+    *recorded = record_step(t, &r, lr);
+    return ST_OK;
+}
+
+static bool due(uint64_t step, size_t every)
+{
+    return every > 0 && step % every == 0;
+}
+
+static void train_loop(void *arg)
+{
+    struct trainer *t = arg;
+    struct progress bar;
+    enum status recorded = ST_OK;
+    enum status st = ST_OK;
+
+    if (!t->has_start)
+        engine_init_weights(t->engine, t->options->seed);
+    progress_begin(&bar, "train", "steps", (double)t->steps,
+                   comm_rank(t->comm) == 0 && !t->options->quiet);
+    bar.first = (double)t->state.step;
+    while (st == ST_OK && t->state.step < t->steps) {
+        st = one_step(t, &bar, &recorded);
+        bool last = t->state.step == t->steps;
+
+        if (st == ST_OK && t->eval_windows &&
+            (last || due(t->state.step, t->options->eval_every)))
+            st = evaluate(t);
+        if (st == ST_OK && (last || due(t->state.step, t->options->save_every)))
+            st = save(t);
+    }
+    engine_flush(t->engine);
+    progress_clear_line();
+    t->st = comm_agree(t->comm, st == ST_OK ? recorded : ST_OK);
+    if (st != ST_OK)
+        t->st = st;
+}
+
+static enum status load_start(struct trainer *t)
+{
+    struct checkpoint_view view = view_of(t);
+    enum status st;
+
+    t->state = (struct run_state){.seed = t->options->seed,
+                                  .batch_windows = t->sampler.batch,
+                                  .best_val_loss = INFINITY};
+    if (!t->has_start)
+        return ST_OK;
+    if (!t->resumed) {
+        st = comm_agree(t->comm, model_read(&t->start, view.layout, view.params));
+        if (st == ST_OK)
+            log_info(
+                "weights from %s; moments are zero and the schedule starts at step 0",
+                t->start.path);
+        t->start.state = t->state;
+        return st;
+    }
+    st = checkpoint_load(t->comm, t->start.path, &view, &t->state);
+    if (st != ST_OK)
+        return st;
+    log_info("resumed from %s at step %" PRIu64, t->start.path, t->state.step);
+    if (t->state.batch_windows != t->sampler.batch) {
+        log_info("global batch changed from %" PRIu64 " to %" PRIu64
+                 " sequences: the data order goes on from step %" PRIu64
+                 " of the new one",
+                 t->state.batch_windows, t->sampler.batch, t->state.step);
+        t->state.batch_windows = t->sampler.batch;
+    }
+    return ST_OK;
+}
+
+static void say_done(const struct trainer *t)
+{
+    char took[16];
+
+    format_duration(t->state.wall_s, took, sizeof took);
+    if (isfinite(t->state.best_val_loss))
+        log_info("done: %" PRIu64 " steps, %.2f M tokens, %s of steps; best validation "
+                 "loss %.4f",
+                 t->state.step, (double)t->state.tokens * 1e-6, took,
+                 t->state.best_val_loss);
+    else
+        log_info("done: %" PRIu64 " steps, %.2f M tokens, %s of steps", t->state.step,
+                 (double)t->state.tokens * 1e-6, took);
+}
+
+static enum status run(struct trainer *t)
+{
+    enum status st = comm_agree(t->comm, trainer_prepare(t));
+
+    if (st != ST_OK)
+        return st;
+    t->eo.workers = trainer_threads(t);
+    st = trainer_banner(t);
+    if (st != ST_OK || t->options->dry_run)
+        return st;
+    if (t->resumed && t->start.state.step >= t->steps) {
+        log_info("%s is at step %" PRIu64 " of %" PRIu64
+                 ": nothing to do; raise --steps to "
+                 "go on",
+                 t->start.path, t->start.state.step, t->steps);
+        return ST_OK;
+    }
+    st = trainer_make_run(t);
+    if (st == ST_OK)
+        st = engine_new(t->comm, &t->eo, &t->engine);
+    if (st == ST_OK)
+        st = load_start(t);
+    if (st != ST_OK)
+        return st;
+    engine_run(t->engine, train_loop, t);
+    if (t->st == ST_OK)
+        say_done(t);
+    return t->st;
+}
+
+enum status train_run(struct comm *c, const struct train_options *o)
+{
+    struct trainer t = {.comm = c, .options = o};
+    enum status st = run(&t);
+
+    engine_free(t.engine);
+    metrics_close(t.metrics);
+    shards_close(t.train);
+    shards_close(t.val);
+    free(t.config_text);
+    return st;
+}

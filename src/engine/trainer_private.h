@@ -1,0 +1,50 @@
+/* trainer_private.h - shared by the files of the trainer only. */
+#ifndef WEFT_ENGINE_TRAINER_PRIVATE_H
+#define WEFT_ENGINE_TRAINER_PRIVATE_H
+
+#include <limits.h>
+
+#include "checkpoint/checkpoint.h"
+#include "data/sampler.h"
+#include "data/shards.h"
+#include "engine/engine.h"
+#include "engine/metrics.h"
+#include "engine/trainer.h"
+
+struct trainer {
+    struct comm *comm;
+    const struct train_options *options;
+    struct engine_options eo;
+    struct shards *train, *val; /* val NULL: validation is off */
+    struct shards_meta meta;
+    struct sampler sampler;
+    struct schedule schedule;
+    struct model_file start; /* where the weights come from, when has_start */
+    bool has_start, resumed;
+    uint64_t steps;        /* of the whole run */
+    uint64_t eval_windows; /* of each evaluation; 0: off */
+    struct engine *engine;
+    struct metrics *metrics; /* rank 0 */
+    struct run_state state;
+    char *config_text;
+    enum status st; /* of the loop; agreed */
+};
+
+/* ---- trainer_setup.c: everything that is checked before step 1 ---- */
+/* LOCAL: reads options, data and model; nothing is allocated for training. */
+MUST_USE enum status trainer_prepare(struct trainer *t);
+/* Worker threads for this rank: as asked, or the cores this rank may use divided by the
+ * ranks that share them; warns when workers share cores. COLLECTIVE. */
+int trainer_threads(struct trainer *t);
+/* Run folder, config.ini, space on disk. COLLECTIVE, status agreed. */
+MUST_USE enum status trainer_make_run(struct trainer *t);
+/* What the run is, in a few lines. COLLECTIVE; rank 0 prints. */
+MUST_USE enum status trainer_banner(struct trainer *t);
+
+/* ---- trainer_data.c ---- */
+/* Fills the engine's buffers for a step; on failure the buffers hold harmless zeros. */
+MUST_USE enum status trainer_fetch(struct trainer *t, uint64_t step);
+/* Mean validation loss over all ranks. COLLECTIVE, status agreed. */
+MUST_USE enum status trainer_evaluate(struct trainer *t, double *loss);
+
+#endif

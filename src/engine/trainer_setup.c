@@ -1,0 +1,434 @@
+/* SPDX-License-Identifier: MIT */
+/* Everything about a run that can be found wrong before it costs anything. */
+#include "engine/trainer_private.h"
+
+#include <errno.h>
+#include <math.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/statvfs.h>
+
+#include "base/files.h"
+#include "base/log.h"
+#include "base/memory.h"
+#include "task/task.h"
+
+enum { DEFAULT_BLOCK_BYTES = 1 << 20 };
+
+static bool is_set(const struct train_options *o, const char *name)
+{
+    for (const struct option_row *row = o->table; row->name; row++)
+        if (!strcmp(row->name, name))
+            return row->set;
+    bug("no option %s", name);
+}
+
+/* ---- model ---- */
+
+static enum status find_resume(struct trainer *t)
+{
+    const struct train_options *o = t->options;
+    bool found = false;
+    char path[sizeof t->start.path];
+    enum status st = ST_OK;
+
+    if (strcmp(o->resume, "auto") != 0 && strcmp(o->resume, "none") != 0) {
+        st = model_open(o->resume, &t->start);
+        if (st == ST_OK && t->start.kind != MODEL_NATIVE)
+            st = fail(ST_USAGE,
+                      "--resume %s: found a model file without optimizer state, "
+                      "needs a checkpoint; --model %s starts from its weights",
+                      o->resume, o->resume);
+        t->has_start = t->resumed = st == ST_OK;
+        return st;
+    }
+    st = checkpoint_latest(o->out, path, &found);
+    if (st != ST_OK || !found)
+        return st;
+    if (!strcmp(o->resume, "none"))
+        return fail(ST_USAGE,
+                    "--resume none: %s already holds %s; needs another --out, or "
+                    "--resume auto to go on from it",
+                    o->out, path);
+    st = model_open(path, &t->start);
+    t->has_start = t->resumed = st == ST_OK;
+    return st;
+}
+
+static enum status find_shape(struct trainer *t)
+{
+    const struct train_options *o = t->options;
+    struct shape asked;
+    enum status st = ST_OK;
+
+    if (shape_is_spec(o->model)) {
+        st = shape_parse(o->model, t->meta.vocab, &asked);
+        if (st != ST_OK)
+            return st;
+        t->eo.shape = asked;
+        if (t->resumed && memcmp(&asked, &t->start.shape, sizeof asked) != 0)
+            return fail(ST_USAGE,
+                        "%s: found a model of L=%zu H=%zu C=%zu T=%zu V=%zu, "
+                        "--model %s asks for L=%zu H=%zu C=%zu T=%zu V=%zu",
+                        t->start.path, t->start.shape.L, t->start.shape.H,
+                        t->start.shape.C, t->start.shape.T, t->start.shape.V, o->model,
+                        asked.L, asked.H, asked.C, asked.T, asked.V);
+        return ST_OK;
+    }
+    if (!t->resumed) {
+        st = model_open(o->model, &t->start);
+        t->has_start = st == ST_OK;
+    }
+    t->eo.shape = t->start.shape;
+    t->eo.shape.Vp = round_up(t->eo.shape.V, VOCAB_PAD);
+    return st;
+}
+
+/* ---- batch ---- */
+
+static enum status find_batch(struct trainer *t)
+{
+    const struct train_options *o = t->options;
+    size_t P = (size_t)comm_size(t->comm);
+    size_t seq = o->seq ? o->seq : t->eo.shape.T;
+
+    if (seq > t->eo.shape.T)
+        return fail(ST_USAGE, "--seq: found %zu, needs at most the model's T=%zu", seq,
+                    t->eo.shape.T);
+    if (o->batch < 1 || o->accum < 1)
+        return fail(ST_USAGE, "--batch %zu --accum %zu: both must be at least 1",
+                    o->batch, o->accum);
+    if (o->batch > (size_t)1 << 24 || o->accum > (size_t)1 << 24)
+        return fail(ST_USAGE, "--batch %zu --accum %zu: out of range", o->batch,
+                    o->accum);
+    t->eo.batch = o->batch;
+    t->eo.seq = seq;
+    t->eo.accum = o->accum;
+    if (o->total_batch_tokens) {
+        size_t micro = P * o->batch * seq;
+
+        if (is_set(o, "accum"))
+            return fail(ST_USAGE, "--accum and --total-batch-tokens: needs one of them");
+        if (o->total_batch_tokens % micro)
+            return fail(ST_USAGE,
+                        "--total-batch-tokens: found %zu, needs a multiple of "
+                        "%zu (ranks %zu x batch %zu x seq %zu)",
+                        o->total_batch_tokens, micro, P, o->batch, seq);
+        t->eo.accum = o->total_batch_tokens / micro;
+    }
+    return ST_OK;
+}
+
+/* ---- data ---- */
+
+static void warn_short_files(const struct shards *s, size_t T)
+{
+    for (size_t i = 0; i < shards_files(s); i++)
+        if (shards_file_tokens(s, i) < T + 1)
+            log_warn("%s: skipped: found %llu tokens, a window needs %zu",
+                     shards_path(s, i), (unsigned long long)shards_file_tokens(s, i),
+                     T + 1);
+}
+
+static enum status open_training_data(struct trainer *t)
+{
+    const struct engine_options *e = &t->eo;
+    size_t skipped = 0;
+    enum status st =
+        shards_open(t->options->data, "train", (uint32_t)e->shape.V, &t->train);
+
+    if (st != ST_OK)
+        return st;
+    t->sampler =
+        (struct sampler){.windows = shards_windows(t->train, e->seq, &skipped),
+                         .batch = (uint64_t)comm_size(t->comm) * e->batch * e->accum,
+                         .seed = t->options->seed,
+                         .shuffled = t->options->order == 0};
+    st = sampler_check(&t->sampler,
+                       shards_files(t->train) == 1 ? shards_path(t->train, 0)
+                                                   : t->options->data,
+                       shards_tokens(t->train), e->seq);
+    if (st == ST_OK && skipped && comm_rank(t->comm) == 0)
+        warn_short_files(t->train, e->seq);
+    return st;
+}
+
+/* Validation data: as asked, or the data folder's own; without any it is off. */
+static enum status open_validation_data(struct trainer *t)
+{
+    const struct train_options *o = t->options;
+    const char *where = o->val ? o->val : o->data;
+    uint64_t windows;
+    enum status st;
+
+    if (!o->val && !file_is_folder(o->data))
+        return ST_OK;
+    st = shards_open(where, "val", (uint32_t)t->eo.shape.V, &t->val);
+    if (st != ST_OK)
+        return o->val ? st : ST_OK;
+    windows = shards_windows(t->val, t->eo.seq, NULL);
+    if (windows == 0 && o->val)
+        return fail(ST_FORMAT,
+                    "%s: found %llu tokens, needs at least %zu (--seq + 1) for "
+                    "validation; lower --seq",
+                    shards_path(t->val, 0), (unsigned long long)shards_tokens(t->val),
+                    t->eo.seq + 1);
+    if (windows == 0 && comm_rank(t->comm) == 0)
+        log_warn("%s: validation is off: found %llu tokens, needs %zu",
+                 shards_path(t->val, 0), (unsigned long long)shards_tokens(t->val),
+                 t->eo.seq + 1);
+    t->eval_windows = windows;
+    if (o->eval_batches) {
+        uint64_t most = o->eval_batches * t->eo.batch * (uint64_t)comm_size(t->comm);
+
+        t->eval_windows = windows < most ? windows : most;
+    }
+    return ST_OK;
+}
+
+/* ---- length and rate ---- */
+
+static enum status find_schedule(struct trainer *t)
+{
+    const struct train_options *o = t->options;
+    double per_epoch = (double)sampler_steps_per_epoch(&t->sampler);
+
+    if (o->steps && is_set(o, "epochs"))
+        return fail(ST_USAGE, "--steps and --epochs: needs one of them");
+    if (!(o->epochs > 0) || !(o->lr > 0) || o->min_lr < 0)
+        return fail(ST_USAGE,
+                    "--epochs %g --lr %g --min-lr %g: epochs and lr must be "
+                    "above 0, min-lr not below",
+                    o->epochs, o->lr, o->min_lr);
+    if (o->beta1 < 0 || o->beta1 >= 1 || o->beta2 < 0 || o->beta2 >= 1 || !(o->eps > 0))
+        return fail(ST_USAGE,
+                    "--beta1 %g --beta2 %g --eps %g: betas must be in [0, 1), "
+                    "eps above 0",
+                    o->beta1, o->beta2, o->eps);
+    if (o->clip < 0 || o->weight_decay < 0)
+        return fail(ST_USAGE, "--clip %g --weight-decay %g: must not be below 0", o->clip,
+                    o->weight_decay);
+    t->steps = o->steps ? o->steps : (uint64_t)ceil(o->epochs * per_epoch);
+    t->schedule =
+        (struct schedule){.kind = (enum schedule_kind)o->schedule,
+                          .lr = o->lr,
+                          .min_lr = is_set(o, "min-lr") ? o->min_lr : o->lr / 10,
+                          .warmup = is_set(o, "warmup") ? o->warmup : t->steps / 20,
+                          .steps = t->steps};
+    t->eo.adamw = (struct adamw_options){o->beta1, o->beta2, o->eps, o->weight_decay};
+    t->eo.clip = o->clip;
+    return ST_OK;
+}
+
+static enum status find_blocks(struct trainer *t)
+{
+    const char *text = t->options->block_bytes;
+    size_t bytes = DEFAULT_BLOCK_BYTES;
+    struct option_row row[] = {
+        {.name = "block-bytes", .kind = OPTION_SIZE, .value = &bytes}, {0}};
+    char arg[64];
+    char *argv[] = {(char *)"train", arg, NULL};
+    char **rest;
+    int n_rest;
+    enum status st = ST_OK;
+
+    t->eo.one_block = !strcmp(text, "one");
+    if (strcmp(text, "auto") != 0 && !t->eo.one_block) {
+        (void)snprintf(arg, sizeof arg, "--block-bytes=%s", text);
+        st = options_parse(row, 2, argv, &rest, &n_rest);
+        if (st == ST_OK && bytes < 64)
+            st = fail(ST_USAGE, "--block-bytes: found %s, needs at least 64, auto or one",
+                      text);
+    }
+    t->eo.block_bytes = bytes;
+    return st;
+}
+
+enum status trainer_prepare(struct trainer *t)
+{
+    const struct train_options *o = t->options;
+    enum status st = ST_OK;
+
+    if (!o->data || !o->model || !o->out)
+        return fail(ST_USAGE,
+                    "train: needs --data, --model and --out; see weft help train");
+    t->eo.train = true;
+    t->eo.layout = (enum layout_order)o->layout;
+    t->eo.exchange = (enum exchange_engine)o->engine;
+    t->eo.overlap = o->overlap == 0;
+    st = kernels_select(o->isa, &t->eo.kernels);
+    if (st == ST_OK)
+        st = shards_read_meta(o->data, &t->meta);
+    if (st == ST_OK)
+        st = find_resume(t);
+    if (st == ST_OK)
+        st = find_shape(t);
+    if (st == ST_OK)
+        st = find_batch(t);
+    if (st == ST_OK)
+        st = open_training_data(t);
+    if (st == ST_OK)
+        st = open_validation_data(t);
+    if (st == ST_OK)
+        st = find_schedule(t);
+    if (st == ST_OK)
+        st = find_blocks(t);
+    if (st == ST_OK && o->keep < 1)
+        st = fail(ST_USAGE, "--keep: found 0, needs at least 1");
+    return st;
+}
+
+/* ---- threads ---- */
+
+struct seat {
+    char host[64];
+    cpu_set_t cpus;
+};
+
+int trainer_threads(struct trainer *t)
+{
+    size_t P = (size_t)comm_size(t->comm);
+    struct seat mine = {0};
+    struct seat *all = calloc(P, sizeof *all);
+    int sharers = 0;
+
+    (void)snprintf(mine.host, sizeof mine.host, "%s", comm_host(t->comm));
+    if (sched_getaffinity(0, sizeof mine.cpus, &mine.cpus) != 0)
+        CPU_SET(0, &mine.cpus);
+    require(all);
+    comm_gather_all(t->comm, &mine, sizeof mine, all);
+    for (size_t r = 0; r < P; r++)
+        sharers += !memcmp(&all[r], &mine, sizeof mine);
+    free(all);
+
+    int cores = CPU_COUNT(&mine.cpus);
+    int fair = cores / sharers > 1 ? cores / sharers : 1;
+    int asked = (int)t->options->threads;
+
+    if (asked > cores)
+        log_warn("%d workers on %d core%s: start mpirun with --bind-to none or --map-by "
+                 "slot:PE=%d",
+                 asked, cores, cores == 1 ? "" : "s", asked);
+    return asked ? asked : fair;
+}
+
+/* ---- run folder ---- */
+
+static enum status write_config(struct trainer *t)
+{
+    static const char *const skip[] = {"config", "resume", "dry-run", "quiet", NULL};
+    char path[PATH_MAX];
+    size_t bytes;
+    enum status st;
+
+    if (snprintf(path, sizeof path, "%s/config.ini", t->options->out) >= (int)sizeof path)
+        return fail(ST_IO, "%s: path too long", t->options->out);
+    st = options_write_file(t->options->table, path, skip);
+    return st == ST_OK ? file_read_all(path, &t->config_text, &bytes) : st;
+}
+
+static void warn_disk_space(const struct trainer *t)
+{
+    struct statvfs fs;
+    double needed = 12.0 * (double)shape_parameters(&t->eo.shape);
+
+    if (statvfs(t->options->out, &fs) != 0)
+        return;
+    double available = (double)fs.f_bavail * (double)fs.f_frsize;
+
+    /* The new checkpoint stands beside those that are kept. */
+    needed *= (double)t->options->keep + 1;
+    if (available < needed)
+        log_warn("%s: found %.2f GB free, %zu checkpoints and the one being written need "
+                 "%.2f GB",
+                 t->options->out, available * 1e-9, t->options->keep, needed * 1e-9);
+}
+
+enum status trainer_make_run(struct trainer *t)
+{
+    enum status st = ST_OK;
+
+    if (comm_rank(t->comm) == 0) {
+        st = folder_make(t->options->out);
+        if (st == ST_OK)
+            st = write_config(t);
+        if (st == ST_OK)
+            st = metrics_open(t->options->out, t->resumed ? t->start.state.step : 0,
+                              &t->metrics);
+        if (st == ST_OK)
+            warn_disk_space(t);
+    }
+    return comm_agree(t->comm, st);
+}
+
+/* ---- banner ---- */
+
+static double available_memory(void)
+{
+    char line[128];
+    double kib = 0;
+    FILE *f = fopen("/proc/meminfo", "re");
+
+    while (f && fgets(line, sizeof line, f))
+        if (sscanf(line, "MemAvailable: %lf", &kib) == 1)
+            break;
+    if (f)
+        fclose(f);
+    return kib * 1024;
+}
+
+static void print_banner(const struct trainer *t, const struct engine_plan *plan)
+{
+    const struct engine_options *e = &t->eo;
+    const struct shape *s = &e->shape;
+    int P = comm_size(t->comm);
+    double tokens = (double)(t->sampler.batch * e->seq);
+
+    log_info("model: L=%zu H=%zu C=%zu T=%zu V=%zu, %.2f M parameters", s->L, s->H, s->C,
+             s->T, s->V, (double)shape_parameters(s) * 1e-6);
+    log_info("data: %llu tokens in %zu file%s; validation: %llu tokens",
+             (unsigned long long)shards_tokens(t->train), shards_files(t->train),
+             shards_files(t->train) == 1 ? "" : "s",
+             (unsigned long long)(t->eval_windows * e->seq));
+    log_info("batch: %d rank%s x %zu sequences x %zu tokens x %zu micro-batch%s = %.0f "
+             "tokens a step; %llu steps = %.2f epochs",
+             P, P == 1 ? "" : "s", e->batch, e->seq, e->accum, e->accum == 1 ? "" : "es",
+             tokens, (unsigned long long)t->steps,
+             (double)t->steps / (double)sampler_steps_per_epoch(&t->sampler));
+    log_info("machine: %d worker%s a rank; kernels %s, products %s, tasks %s, MPI %s",
+             e->workers, e->workers == 1 ? "" : "s", e->kernels->isa, gemm_library(),
+             task_backend(), comm_library(t->comm));
+    if (P > 1)
+        log_info("update: reduce-broadcast, engine %s, %zu blocks of %.0f KiB, busiest "
+                 "root %.2f x mean, layout %s, overlap %s",
+                 e->exchange == EXCHANGE_DIRECT ? "direct" : "collective", plan->blocks,
+                 plan->block_bytes / 1024, plan->imbalance,
+                 e->layout == LAYOUT_PRODUCTION ? "production" : "storage",
+                 e->overlap ? "on" : "off");
+    log_info(
+        "memory a rank: parameters %.1f + gradients %.1f + moments %.1f + activations "
+        "%.1f + scratch %.1f = %.1f MB; a checkpoint takes %.1f MB",
+        (double)plan->params * 1e-6, (double)plan->grads * 1e-6,
+        (double)plan->moments * 1e-6, (double)plan->activations * 1e-6,
+        (double)plan->scratch * 1e-6, (double)plan->total * 1e-6,
+        12e-6 * (double)shape_parameters(s));
+}
+
+enum status trainer_banner(struct trainer *t)
+{
+    struct engine_plan plan;
+    double available = available_memory();
+    enum status st =
+        engine_make_plan(&t->eo, comm_rank(t->comm), comm_size(t->comm), &plan);
+
+    if (st == ST_OK && comm_rank(t->comm) == 0)
+        print_banner(t, &plan);
+    if (st == ST_OK && available > 0 && (double)plan.total > available)
+        st = fail(ST_NOMEM,
+                  "training: found %.2f GB of memory available, a rank needs "
+                  "%.2f GB; lower --batch or --seq, or use more ranks on other hosts",
+                  available * 1e-9, (double)plan.total * 1e-9);
+    return comm_agree(t->comm, st);
+}
