@@ -2,7 +2,7 @@
  *
  * One source (ref_body.h), built for float (names end in _f) and for double (_d). The
  * double build judges the kernels and, by central differences, its own gradients. Slow,
- * full matrices, natural order of loops; the tests use it and no program does.
+ * full matrices, natural order of loops; the tests and `weft check` use it.
  *
  * Shapes and letters as in kernels.h. Matrices are packed unless an ld is given.
  * Gradients of inputs are "=", those of parameters "+=".
