@@ -1,0 +1,602 @@
+/* SPDX-License-Identifier: MIT */
+/* weft info: what a file or folder is, and whether it is whole.
+ *
+ * Every kind of path is described as one JSON object; the table for people is a rendering
+ * of that object, so that both always say the same.
+ */
+#include "cmd/cmd.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/files.h"
+#include "base/memory.h"
+#include "base/options.h"
+#include "checkpoint/checkpoint.h"
+#include "data/shards.h"
+
+enum {
+    PATH_BYTES = 4096,
+    READ_BYTES = 1 << 20,
+    MAX_COLUMNS = 8,
+    MODEL_MAGIC = 20240326, /* llm.c */
+    MODEL_HEADER_BYTES = 1024
+};
+
+#define KNOWN_KINDS                                                                      \
+    "needs a run folder, a checkpoint folder, an llm.c model file, token shards or a "   \
+    "tokens.json"
+
+/* ---- the report ---------------------------------------------------------------------
+ */
+
+struct report {
+    json_t *root;
+    bool no_memory;
+};
+
+static void put(struct report *r, const char *key, json_t *value)
+{
+    if (json_object_set_new(r->root, key, value) != 0)
+        r->no_memory = true;
+}
+
+/* JSON is UTF-8; a path may be anything. */
+static json_t *text_json(const char *text)
+{
+    json_t *v = json_string(text);
+    char *copy = v ? NULL : strdup(text);
+
+    for (char *p = copy; p && *p; p++)
+        if ((unsigned char)*p >= 0x80)
+            *p = '?';
+    if (copy)
+        v = json_string(copy);
+    free(copy);
+    return v;
+}
+
+static void put_text(struct report *r, const char *key, const char *text)
+{
+    put(r, key, text_json(text));
+}
+
+static void put_count(struct report *r, const char *key, uint64_t n)
+{
+    put(r, key, json_integer((json_int_t)n));
+}
+
+static void put_number(struct report *r, const char *key, double x)
+{
+    put(r, key, isfinite(x) ? json_real(x) : json_null());
+}
+
+static void put_shape(struct report *r, const struct shape *s)
+{
+    put(r, "shape",
+        json_pack("{s:I, s:I, s:I, s:I, s:I, s:I}", "L", (json_int_t)s->L, "H",
+                  (json_int_t)s->H, "C", (json_int_t)s->C, "T", (json_int_t)s->T, "V",
+                  (json_int_t)s->V, "Vp", (json_int_t)s->Vp));
+    put_count(r, "parameters", shape_parameters(s));
+}
+
+/* ---- the table ----------------------------------------------------------------------
+ */
+
+/* "1,234,567" */
+static void format_count(json_int_t n, char *out, size_t out_bytes)
+{
+    char digits[32];
+    size_t at = 0;
+    int len = snprintf(digits, sizeof digits, "%" JSON_INTEGER_FORMAT, n);
+
+    for (int i = 0; i < len && at + 2 < out_bytes; i++) {
+        if (i > 0 && (len - i) % 3 == 0 && digits[i - 1] != '-')
+            out[at++] = ',';
+        out[at++] = digits[i];
+    }
+    out[at] = 0;
+}
+
+static void format_value(const json_t *v, char *out, size_t out_bytes)
+{
+    switch (json_typeof(v)) {
+    case JSON_STRING:
+        (void)snprintf(out, out_bytes, "%s", json_string_value(v));
+        break;
+    case JSON_INTEGER:
+        format_count(json_integer_value(v), out, out_bytes);
+        break;
+    case JSON_REAL:
+        (void)snprintf(out, out_bytes, "%.9g", json_real_value(v));
+        break;
+    case JSON_TRUE:
+        (void)snprintf(out, out_bytes, "yes");
+        break;
+    case JSON_FALSE:
+        (void)snprintf(out, out_bytes, "no");
+        break;
+    case JSON_ARRAY:
+        (void)snprintf(out, out_bytes, "(list of %zu)", json_array_size(v));
+        break;
+    case JSON_OBJECT:
+    case JSON_NULL:
+        (void)snprintf(out, out_bytes, "-");
+        break;
+    }
+}
+
+/* "L=12 H=12 C=768": the values of an object on one line. */
+static void print_inline(json_t *object)
+{
+    const char *key, *space = "";
+    json_t *value;
+
+    json_object_foreach(object, key, value)
+    {
+        char text[PATH_BYTES];
+
+        if (json_is_integer(value))
+            (void)snprintf(text, sizeof text, "%" JSON_INTEGER_FORMAT,
+                           json_integer_value(value));
+        else
+            format_value(value, text, sizeof text);
+        printf("%s%s=%s", space, key, text);
+        space = " ";
+    }
+    printf("\n");
+}
+
+/* A list of objects that all have the keys of the first, in columns. */
+static void print_rows(json_t *list)
+{
+    size_t widths[MAX_COLUMNS] = {0};
+    json_t *row, *value;
+    const char *key;
+    char text[PATH_BYTES];
+    size_t i;
+
+    json_array_foreach(list, i, row)
+    {
+        size_t column = 0;
+
+        json_object_foreach(row, key, value)
+        {
+            require(column < MAX_COLUMNS);
+            format_value(value, text, sizeof text);
+            widths[column] = max_size(widths[column], strlen(text));
+            widths[column] = max_size(widths[column], strlen(key));
+            column++;
+        }
+    }
+    for (size_t line = 0; line <= json_array_size(list); line++) {
+        size_t column = 0;
+
+        printf(" ");
+        json_object_foreach(json_array_get(list, line ? line - 1 : 0), key, value)
+        {
+            int width = (int)widths[column++];
+
+            format_value(value, text, sizeof text);
+            if (json_is_number(value) && line)
+                printf(" %*s", width, text);
+            else
+                printf(" %-*s", width, line ? text : key);
+        }
+        printf("\n");
+    }
+}
+
+static void print_table(json_t *root)
+{
+    const char *key;
+    json_t *value;
+
+    json_object_foreach(root, key, value)
+    {
+        char text[PATH_BYTES];
+
+        printf("%-14s ", key);
+        if (json_is_object(value)) {
+            print_inline(value);
+        } else if (json_is_array(value) && json_is_object(json_array_get(value, 0))) {
+            printf("\n");
+            print_rows(value);
+        } else {
+            format_value(value, text, sizeof text);
+            printf("%s\n", text);
+        }
+    }
+}
+
+/* ---- model files and checkpoints ----------------------------------------------------
+ */
+
+/* Weights that are NaN or infinite, from byte `at` of a file of floats to its end. */
+static enum status count_not_finite(const char *path, uint64_t at, uint64_t *count)
+{
+    uint64_t bytes = 0;
+    float *buf = NULL;
+    enum status st = file_size(path, &bytes);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+
+    *count = 0;
+    if (st == ST_OK && fd < 0)
+        st = fail(ST_IO, "%s: cannot open: %s", path, strerror(errno));
+    if (st == ST_OK)
+        st = memory_alloc(READ_BYTES, 1, "read buffer", &buf);
+    while (st == ST_OK && at < bytes) {
+        size_t n = bytes - at < READ_BYTES ? (size_t)(bytes - at) : READ_BYTES;
+
+        st = fd_read_at(fd, path, buf, n, at);
+        for (size_t i = 0; st == ST_OK && i < n / sizeof *buf; i++)
+            if (!isfinite(buf[i]))
+                ++*count;
+        at += n;
+    }
+    free(buf);
+    if (fd >= 0)
+        close(fd);
+    return st;
+}
+
+static enum status describe_llmc(struct report *r, const char *path)
+{
+    struct model_file f;
+    uint64_t bytes = 0, bad = 0;
+    enum status st = model_open(path, &f);
+
+    if (st == ST_OK)
+        st = file_size(path, &bytes);
+    if (st == ST_OK)
+        st = count_not_finite(path, MODEL_HEADER_BYTES, &bad);
+    if (st != ST_OK)
+        return st;
+    put_text(r, "what", "llm.c model file, version 3 (fp32)");
+    put_text(r, "path", path);
+    put_shape(r, &f.shape);
+    put_count(r, "bytes", bytes);
+    put_count(r, "not_finite", bad);
+    put(r, "tokens_json", f.tokens_json[0] ? text_json(f.tokens_json) : json_null());
+    return ST_OK;
+}
+
+static enum status describe_checkpoint(struct report *r, const char *path)
+{
+    struct checkpoint_info info;
+    char tokens_json[PATH_BYTES];
+    enum status st = checkpoint_inspect(path, true, &info);
+
+    if (st != ST_OK)
+        return st;
+    put_text(r, "what", "native checkpoint");
+    put_text(r, "path", path);
+    put_count(r, "step", info.state.step);
+    put_count(r, "tokens", info.state.tokens);
+    put_count(r, "ranks", (uint64_t)info.ranks);
+    put_shape(r, &info.shape);
+    put_number(r, "best_val_loss", info.state.best_val_loss);
+    put_number(r, "wall_s", info.state.wall_s);
+    put_count(r, "bytes", info.file_bytes);
+    put_text(r, "checksums", "right");
+    if (snprintf(tokens_json, sizeof tokens_json, "%s/tokens.json", path) <
+            (int)sizeof tokens_json &&
+        file_exists(tokens_json))
+        put_text(r, "tokens_json", tokens_json);
+    else
+        put(r, "tokens_json", json_null());
+    return ST_OK;
+}
+
+/* ---- run folders --------------------------------------------------------------------
+ */
+
+/* The last whole line of metrics.jsonl, NULL when there is none. */
+static json_t *last_metrics(const char *run)
+{
+    char path[PATH_BYTES];
+    char *text;
+    size_t bytes;
+    json_t *line = NULL;
+
+    if (snprintf(path, sizeof path, "%s/metrics.jsonl", run) >= (int)sizeof path ||
+        file_read_all(path, &text, &bytes) != ST_OK)
+        return NULL;
+    while (!line && bytes > 0) {
+        while (bytes > 0 && text[bytes - 1] == '\n')
+            text[--bytes] = 0;
+        while (bytes > 0 && text[bytes - 1] != '\n')
+            bytes--;
+        line = json_loads(text + bytes, 0, NULL); /* a line cut short is no object */
+    }
+    free(text);
+    return line;
+}
+
+static json_t *checkpoint_row(const char *path, bool *complete)
+{
+    struct checkpoint_info info;
+    const char *name = strrchr(path, '/');
+
+    name = name ? name + 1 : path;
+    *complete = checkpoint_inspect(path, false, &info) == ST_OK;
+    if (!*complete)
+        return json_pack("{s:o, s:n, s:n, s:n, s:n, s:o}", "name", text_json(name),
+                         "step", "ranks", "bytes", "best_val_loss", "state",
+                         text_json(fail_text()));
+    return json_pack("{s:o, s:I, s:i, s:I, s:o, s:s}", "name", text_json(name), "step",
+                     (json_int_t)info.state.step, "ranks", info.ranks, "bytes",
+                     (json_int_t)info.file_bytes, "best_val_loss",
+                     isfinite(info.state.best_val_loss)
+                         ? json_real(info.state.best_val_loss)
+                         : json_null(),
+                     "state", "complete");
+}
+
+static enum status describe_run(struct report *r, const char *path)
+{
+    struct path_list list = {0};
+    json_t *rows = json_array(), *metrics;
+    const char *newest = NULL;
+    enum status st = checkpoint_list(path, &list);
+
+    for (size_t i = 0; st == ST_OK && i < list.count; i++) {
+        bool complete;
+
+        if (json_array_append_new(rows, checkpoint_row(list.paths[i], &complete)) != 0)
+            r->no_memory = true;
+        if (complete)
+            newest = list.paths[i];
+    }
+    put_text(r, "what", "run folder");
+    put_text(r, "path", path);
+    put(r, "newest", newest ? text_json(newest) : json_null());
+    if (newest && st == ST_OK) {
+        struct checkpoint_info info;
+
+        st = checkpoint_inspect(newest, false, &info);
+        if (st == ST_OK)
+            put_shape(r, &info.shape);
+    }
+    put(r, "checkpoints", rows);
+    metrics = last_metrics(path);
+    put(r, "last_metrics", metrics ? metrics : json_null());
+    path_list_release(&list);
+    return st;
+}
+
+/* ---- token data ---------------------------------------------------------------------
+ */
+
+static enum status file_magic(const char *path, int32_t *magic, unsigned char *head,
+                              size_t *n)
+{
+    /* Not blocking: a pipe must not stop us here. */
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+
+    *magic = 0;
+    if (fd < 0)
+        return fail(ST_IO, "%s: cannot open: %s", path, strerror(errno));
+    ssize_t got = read(fd, head, 8);
+    close(fd);
+    if (got < 0)
+        return fail(ST_IO, "%s: cannot read: %s", path, strerror(errno));
+    *n = (size_t)got;
+    if (*n >= sizeof *magic)
+        memcpy(magic, head, sizeof *magic);
+    return ST_OK;
+}
+
+static void put_tokenizer(struct report *r, const struct shards_meta *meta)
+{
+    put(r, "tokenizer", meta->path[0] ? text_json(meta->kind) : json_null());
+    if (meta->path[0]) {
+        put_count(r, "vocab", meta->vocab);
+        put_text(r, "tokens_json", meta->path);
+    }
+}
+
+static enum status describe_shards(struct report *r, const char *path)
+{
+    struct shards *s = NULL;
+    struct shards_meta meta;
+    json_t *rows = json_array();
+    uint64_t bytes = 0;
+    int32_t magic = 0;
+    unsigned char head[8];
+    size_t n;
+    enum status st = shards_open(path, NULL, UINT32_MAX, &s);
+
+    if (st == ST_OK)
+        st = shards_read_meta(path, &meta);
+    if (st == ST_OK && shards_files(s) > 0)
+        st = file_magic(shards_path(s, 0), &magic, head, &n);
+    for (size_t i = 0; st == ST_OK && i < shards_files(s); i++) {
+        const char *name = strrchr(shards_path(s, i), '/');
+        uint64_t size = 0;
+
+        st = file_size(shards_path(s, i), &size);
+        bytes += size;
+        if (json_array_append_new(
+                rows, json_pack("{s:o, s:I, s:I}", "name",
+                                text_json(name ? name + 1 : shards_path(s, i)), "tokens",
+                                (json_int_t)shards_file_tokens(s, i), "bytes",
+                                (json_int_t)size)) != 0)
+            r->no_memory = true;
+    }
+    if (st != ST_OK) {
+        json_decref(rows);
+        shards_close(s);
+        return st;
+    }
+    put_text(r, "what", "token shards");
+    put_text(r, "path", path);
+    put_count(r, "tokens", shards_tokens(s));
+    put_count(r, "bits", magic == SHARD_MAGIC_32 ? 32 : 16);
+    put_count(r, "bytes", bytes);
+    put_tokenizer(r, &meta);
+    put(r, "files", rows);
+    shards_close(s);
+    return ST_OK;
+}
+
+/* The folder or file named tokens.json; long lists are left to the file itself. */
+static enum status describe_tokens_json(struct report *r, const char *path)
+{
+    struct shards_meta meta;
+    json_t *root, *value;
+    const char *key;
+    enum status st = shards_read_meta(path, &meta);
+
+    if (st != ST_OK)
+        return st;
+    root = json_load_file(meta.path, 0, NULL);
+    if (!root)
+        return fail(ST_FORMAT, "%s: cannot be read as JSON", meta.path);
+    put_text(r, "what", "tokenizer of token shards");
+    put_text(r, "path", meta.path);
+    json_object_foreach(root, key, value)
+    {
+        if (json_is_array(value))
+            put_count(r, key, json_array_size(value));
+        else
+            put(r, key, json_incref(value));
+    }
+    json_decref(root);
+    return ST_OK;
+}
+
+/* ---- which is it? -------------------------------------------------------------------
+ */
+
+static bool has_file(const char *folder, const char *name)
+{
+    char path[PATH_BYTES];
+
+    return snprintf(path, sizeof path, "%s/%s", folder, name) < (int)sizeof path &&
+           file_exists(path);
+}
+
+static bool has_bin(const char *folder)
+{
+    DIR *dir = opendir(folder);
+    struct dirent *entry;
+    bool found = false;
+
+    while (dir && !found && (entry = readdir(dir))) {
+        size_t n = strlen(entry->d_name);
+
+        found =
+            n > 4 && entry->d_name[0] != '.' && !strcmp(entry->d_name + n - 4, ".bin");
+    }
+    if (dir)
+        closedir(dir);
+    return found;
+}
+
+static enum status describe_folder(struct report *r, const char *path)
+{
+    if (has_file(path, "manifest.json"))
+        return describe_checkpoint(r, path);
+    if (has_file(path, "checkpoints") || has_file(path, "metrics.jsonl"))
+        return describe_run(r, path);
+    if (has_bin(path))
+        return describe_shards(r, path);
+    if (has_file(path, "tokens.json"))
+        return describe_tokens_json(r, path);
+    return fail(ST_FORMAT,
+                "%s: found a folder without manifest.json, checkpoints/, metrics.jsonl, "
+                "*.bin or tokens.json, " KNOWN_KINDS,
+                path);
+}
+
+static enum status describe_file(struct report *r, const char *path)
+{
+    const char *name = strrchr(path, '/');
+    unsigned char head[8] = {0};
+    char hex[32] = "nothing";
+    int32_t magic;
+    size_t n = 0;
+    enum status st = file_magic(path, &magic, head, &n);
+
+    if (st != ST_OK)
+        return st;
+    name = name ? name + 1 : path;
+    if (magic == MODEL_MAGIC)
+        return describe_llmc(r, path);
+    if (magic == SHARD_MAGIC_16 || magic == SHARD_MAGIC_32)
+        return describe_shards(r, path);
+    if (!strcmp(name, "tokens.json"))
+        return describe_tokens_json(r, path);
+    for (size_t i = 0; i < n; i++)
+        (void)snprintf(hex + 3 * i, 4, "%02x ", head[i]);
+    return fail(ST_FORMAT, "%s: starts with %s, no known file; " KNOWN_KINDS, path, hex);
+}
+
+static enum status describe(struct report *r, const char *path)
+{
+    char clean[PATH_BYTES];
+    struct stat info;
+
+    if (snprintf(clean, sizeof clean, "%s", path) >= (int)sizeof clean)
+        return fail(ST_IO, "%s: path too long", path);
+    for (size_t n = strlen(clean); n > 1 && clean[n - 1] == '/'; n--)
+        clean[n - 1] = 0;
+    if (stat(clean, &info) != 0)
+        return fail(ST_IO, "%s: cannot open: %s", path, strerror(errno));
+    if (S_ISDIR(info.st_mode))
+        return describe_folder(r, clean);
+    if (!S_ISREG(info.st_mode))
+        return fail(ST_FORMAT, "%s: neither a file nor a folder, " KNOWN_KINDS, path);
+    return describe_file(r, clean);
+}
+
+enum status cmd_info(int argc, char **argv, int *exit_code)
+{
+    bool json = false, help = false;
+    struct option_row table[] = {
+        {.name = "json",
+         .kind = OPTION_SWITCH,
+         .value = &json,
+         .help = "one JSON object instead of a table"},
+        {.name = "help", .kind = OPTION_SWITCH, .value = &help, .help = "this text"},
+        {0}};
+    struct report r = {0};
+    char **rest = NULL;
+    int n_rest = 0;
+    enum status st = options_parse(table, argc, argv, &rest, &n_rest);
+
+    *exit_code = 0;
+    if (st == ST_OK && help) {
+        printf("usage: weft info [--json] PATH\n\n"
+               "Says what a run folder, checkpoint folder, llm.c model file, folder or "
+               "file of token shards\nor tokens.json is, and checks it.\n\n");
+        options_print_help(table);
+        return ST_OK;
+    }
+    if (st == ST_OK && n_rest != 1)
+        st = fail(ST_USAGE, "info: found %d paths, needs one", n_rest);
+    if (st == ST_OK) {
+        r.root = json_object();
+        st = describe(&r, rest[0]);
+    }
+    if (st == ST_OK && (!r.root || r.no_memory))
+        st = fail(ST_NOMEM, "%s: no memory to describe it", rest[0]);
+    if (st == ST_OK && json) {
+        (void)json_dumpf(r.root, stdout, JSON_INDENT(2));
+        printf("\n");
+    } else if (st == ST_OK) {
+        print_table(r.root);
+    }
+    json_decref(r.root);
+    return st;
+}
