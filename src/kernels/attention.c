@@ -59,17 +59,21 @@ static void pack_rows(float *restrict out, size_t width, struct head from, size_
            (round_up(rows, PANEL_ROWS) - rows) * width * sizeof *out);
 }
 
-/* out[d][0..TILE) = column d of rows t0..t0+rows of the head, then zeros. */
+/* out[d][0..TILE) = column d of rows t0..t0+rows of the head, then zeros. A cache line of
+ * every row at a time: with a long row distance few of them fit in the cache together. */
 static void pack_transposed(float *restrict out, struct head from, size_t t0, size_t rows)
 {
     const float *restrict base = from.base + t0 * from.ld;
 
-    for (size_t d = 0; d < from.D; d++) {
+    for (size_t d0 = 0; d0 < from.D; d0 += PANEL_ALIGN) {
+        size_t count = min_size(PANEL_ALIGN, from.D - d0);
+
         for (size_t r = 0; r < rows; r++)
-            out[d * TILE + r] = base[r * from.ld + d];
-        for (size_t r = rows; r < TILE; r++)
-            out[d * TILE + r] = 0.0f;
+            for (size_t d = 0; d < count; d++)
+                out[(d0 + d) * TILE + r] = base[r * from.ld + d0 + d];
     }
+    for (size_t d = 0; d < from.D && rows < TILE; d++)
+        memset(out + d * TILE + rows, 0, (TILE - rows) * sizeof *out);
 }
 
 static void unpack_rows(float *restrict out, size_t ld, const float *restrict from,

@@ -24,9 +24,11 @@ static void pack_right(float *restrict out, const struct product *p, size_t k0,
             memcpy(out + k * COLUMNS, from + k * p->b_k, columns * sizeof *out);
         return;
     }
-    for (size_t j = 0; j < columns; j++)
-        for (size_t k = 0; k < depth; k++)
-            out[k * COLUMNS + j] = from[k * p->b_k + j * p->b_column];
+    /* A cache line at a time: what is written stays in the first-level cache. */
+    for (size_t line = 0; line < depth; line += PANEL_ALIGN)
+        for (size_t j = 0; j < columns; j++)
+            for (size_t k = line; k < min_size(line + PANEL_ALIGN, depth); k++)
+                out[k * COLUMNS + j] = from[k * p->b_k + j * p->b_column];
 }
 
 static void pack_left(float *restrict out, const struct product *p, size_t i0,
