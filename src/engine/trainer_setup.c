@@ -181,7 +181,7 @@ static enum status open_validation_data(struct trainer *t)
                  t->eo.seq + 1);
     t->eval_windows = windows;
     if (o->eval_batches) {
-        uint64_t most = o->eval_batches * t->eo.batch * (uint64_t)comm_size(t->comm);
+        uint64_t most = o->eval_batches * t->sampler.batch;
 
         t->eval_windows = windows < most ? windows : most;
     }

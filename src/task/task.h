@@ -37,11 +37,11 @@ struct task_event {
 typedef void (*task_body)(void *args, struct task_event event);
 
 struct task {
-    const char *label;  /* static string, for traces and errors */
-    task_body body;     /* NULL: a task without work, that joins dependencies */
-    const void *args;   /* copied at spawn */
+    const char *label; /* static string, for traces and errors */
+    task_body body;    /* NULL: a task without work, that joins dependencies */
+    const void *args;  /* copied at spawn */
     size_t args_bytes;
-    int priority;       /* 0 .. TASK_PRIORITY_MAX, higher runs earlier; a hint */
+    int priority; /* 0 .. TASK_PRIORITY_MAX, higher runs earlier; a hint */
     bool has_event;
     const void *const *in; /* sentinels; arrays are read at spawn and not kept */
     size_t n_in;
@@ -65,7 +65,9 @@ void task_configure_runtime(void);
 
 /* Runs creator(arg) on the creator thread of a team of `workers` worker threads and
  * returns when it has returned and every task has finished. Not reentrant. workers >= 1.
- * The serial back end ignores `workers`. */
+ * The serial back end ignores `workers`. The calling thread becomes the creator; it must
+ * be the same for all calls and live as long as the program (libomp frees the memory of
+ * a thread that ends while workers still hold pieces of it). */
 void task_run(int workers, void (*creator)(void *arg), void *arg);
 
 /* From the creator only. May nap when too many tasks are unfinished for the runtime. */
@@ -85,14 +87,17 @@ void task_stats_get(struct task_stats *out);
 
 /* For tests: with a seed other than 0 the order in which ready tasks start is perturbed
  * (random short delays and shuffled priorities). 0 turns it off. Set by the environment
- * variable WEFT_TASK_SHUFFLE too. */
+ * variable WEFT_TASK_SHUFFLE too, in task_configure_runtime(). No effect on the serial
+ * back end. */
 void task_shuffle(uint64_t seed);
 
 /* "OpenMP (LLVM 19)", "serial" */
 const char *task_backend(void);
 
 /* Runs a small graph with events completed from a foreign thread and reports ST_BUG with
- * a text when the runtime releases a task too early or loses one. Takes < 1 s. */
+ * a text when the runtime releases a task too early. Takes < 1 s. If the runtime loses a
+ * task, the program ends as for a broken invariant after 20 s: the team cannot be left.
+ * From the thread that calls task_run(), outside of it. */
 MUST_USE enum status task_self_test(int workers);
 
 #endif
