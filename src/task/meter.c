@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: MIT */
+#include "task/meter.h"
+
+/* The low bits of the word count running bodies (more than there are workers), the rest
+ * holds nanoseconds since the origin: 52 days. */
+enum { COUNT_BITS = 12 };
+#define COUNT_MASK ((UINT64_C(1) << COUNT_BITS) - 1)
+
+static uint64_t ticks(const struct meter *m, double now_s)
+{
+    double ns = (now_s - m->origin_s) * 1e9;
+
+    return ns > 0 ? (uint64_t)ns : 0;
+}
+
+void meter_reset(struct meter *m, double now_s)
+{
+    m->origin_s = now_s;
+    atomic_store(&m->word, 0);
+    atomic_store(&m->idle_ns, 0);
+    atomic_store(&m->finish_ns, 0);
+}
+
+void meter_window_open(struct meter *m, double now_s)
+{
+    uint64_t now = ticks(m, now_s);
+
+    atomic_store(&m->finish_ns, now);
+    atomic_store(&m->word, now << COUNT_BITS);
+}
+
+void meter_window_close(struct meter *m)
+{
+    uint64_t since = atomic_load(&m->word) >> COUNT_BITS;
+    uint64_t finish = atomic_load(&m->finish_ns);
+
+    /* Between the last body's end and the last event nothing ran. */
+    if (finish > since)
+        atomic_fetch_add(&m->idle_ns, finish - since);
+}
+
+void meter_body_begin(struct meter *m, double now_s)
+{
+    uint64_t old = atomic_fetch_add(&m->word, 1);
+
+    if ((old & COUNT_MASK) == 0) {
+        uint64_t since = old >> COUNT_BITS;
+        uint64_t now = ticks(m, now_s);
+
+        if (now > since)
+            atomic_fetch_add_explicit(&m->idle_ns, now - since, memory_order_relaxed);
+    }
+}
+
+void meter_body_end(struct meter *m, double now_s)
+{
+    uint64_t old = atomic_load_explicit(&m->word, memory_order_relaxed);
+    uint64_t next;
+
+    do {
+        next = (old & COUNT_MASK) == 1 ? ticks(m, now_s) << COUNT_BITS : old - 1;
+    } while (!atomic_compare_exchange_weak(&m->word, &old, next));
+}
+
+void meter_event_finish(struct meter *m, double now_s)
+{
+    atomic_store(&m->finish_ns, ticks(m, now_s));
+}
+
+unsigned meter_running(const struct meter *m)
+{
+    return (unsigned)(atomic_load_explicit(&m->word, memory_order_relaxed) & COUNT_MASK);
+}
+
+double meter_idle_s(const struct meter *m)
+{
+    return 1e-9 * (double)atomic_load(&m->idle_ns);
+}
