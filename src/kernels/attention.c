@@ -8,13 +8,16 @@
  * caller's long row distance is walked once. On the diagonal tiles each block of rows
  * does only the part that the causal mask leaves.
  */
+#include "kernels/dispatch.h"
 #include "kernels/isa.h"
 #include "kernels/panel.h"
 #include "kernels/vmath.h"
 
 #include "base/memory.h"
 
-enum { TILE = 64, TILE_ELEMS = TILE * TILE };
+enum { TILE = ATTENTION_TILE, TILE_ELEMS = TILE * TILE };
+
+_Static_assert((int)PANEL_ALIGN == (int)ATTENTION_ALIGN, "workspace and panels agree");
 
 /* One head of a [T][ld] matrix. */
 struct head {

@@ -81,7 +81,8 @@ enum status kernels_select(const char *name, const struct kernels **out)
  * tiles of scores and the space to start on a cache line. */
 size_t attention_work_elems(size_t T, size_t D)
 {
-    size_t tile = 64, width = round_up(D, 16), padded = round_up(T, tile);
+    size_t tile = ATTENTION_TILE, width = round_up(D, ATTENTION_ALIGN),
+           padded = round_up(T, tile);
 
     return 3 * padded * width + padded + 5 * tile * width + 2 * tile * tile + 16;
 }

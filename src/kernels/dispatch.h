@@ -12,6 +12,10 @@ extern const struct kernels kernels_avx2;
 extern const struct kernels kernels_avx512;
 #endif
 
+/* Rows of queries and of keys that attention takes at a time, and what it rounds head
+ * widths up to: the workspace depends on them. */
+enum { ATTENTION_TILE = 64, ATTENTION_ALIGN = 16 };
+
 /* Built into this program and supported by CPU and operating system. */
 bool isa_usable(enum isa isa);
 
