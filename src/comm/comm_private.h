@@ -37,7 +37,8 @@ struct comm {
     struct traffic *traffics; /* attached exchanges */
     double moved_s;           /* when something moved last */
     long nap_us;
-    bool pending;
+    bool pending;     /* some request is */
+    bool collectives; /* some collective is */
 };
 
 /* ---- comm_thread.c ------------------------------------------------------------------
@@ -138,6 +139,7 @@ struct traffic {
 
 bool traffic_advance(struct traffic *t); /* true when something started or completed */
 bool traffic_pending(const struct traffic *t);
+bool traffic_has_collectives(const struct traffic *t);
 /* Takes a slot for a block's contributions if it has none; false: none is free. */
 bool traffic_take_scratch(struct traffic *t, size_t block);
 /* Adds a stream whose list has room for n messages. */

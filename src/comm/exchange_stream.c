@@ -204,6 +204,13 @@ bool traffic_pending(const struct traffic *t)
     return pending;
 }
 
+bool traffic_has_collectives(const struct traffic *t)
+{
+    if (t->x->options.engine == EXCHANGE_COLLECTIVE)
+        return traffic_pending(t);
+    return t->agreement != NULL;
+}
+
 bool traffic_take_scratch(struct traffic *t, size_t block)
 {
     struct block_scratch *s = &t->x->scratch[block];
