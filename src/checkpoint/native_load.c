@@ -199,7 +199,8 @@ enum status checkpoint_load(struct comm *c, const char *path,
         goto done;
     *state = m.state;
     if (m.ranks != comm_size(c))
-        log_info("%s: written by %d ranks, read by %d", path, m.ranks, comm_size(c));
+        log_info("%s: written by %d rank%s, read by %d", path, m.ranks,
+                 m.ranks == 1 ? "" : "s", comm_size(c));
 done:
     manifest_release(&m);
     return st;

@@ -125,9 +125,7 @@ static void format_value(const json_t *v, char *out, size_t out_bytes)
     case JSON_FALSE:
         (void)snprintf(out, out_bytes, "no");
         break;
-    case JSON_ARRAY:
-        (void)snprintf(out, out_bytes, "(list of %zu)", json_array_size(v));
-        break;
+    case JSON_ARRAY: /* lists of objects are printed as rows */
     case JSON_OBJECT:
     case JSON_NULL:
         (void)snprintf(out, out_bytes, "-");
@@ -156,10 +154,13 @@ static void print_inline(json_t *object)
     printf("\n");
 }
 
-/* A list of objects that all have the keys of the first, in columns. */
-static void print_rows(json_t *list)
+struct column {
+    size_t width;
+    bool right; /* numbers */
+};
+
+static void measure_rows(json_t *list, struct column *columns)
 {
-    size_t widths[MAX_COLUMNS] = {0};
     json_t *row, *value;
     const char *key;
     char text[PATH_BYTES];
@@ -167,30 +168,44 @@ static void print_rows(json_t *list)
 
     json_array_foreach(list, i, row)
     {
-        size_t column = 0;
+        struct column *c = columns;
 
         json_object_foreach(row, key, value)
         {
-            require(column < MAX_COLUMNS);
+            require(c < columns + MAX_COLUMNS);
             format_value(value, text, sizeof text);
-            widths[column] = max_size(widths[column], strlen(text));
-            widths[column] = max_size(widths[column], strlen(key));
-            column++;
+            c->width = max_size(max_size(c->width, strlen(key)), strlen(text));
+            c->right |= json_is_number(value);
+            c++;
         }
     }
+}
+
+/* A list of objects that all have the same keys, in columns under the keys. */
+static void print_rows(json_t *list)
+{
+    struct column columns[MAX_COLUMNS] = {{0}};
+    json_t *value;
+    const char *key;
+    char text[PATH_BYTES];
+
+    measure_rows(list, columns);
     for (size_t line = 0; line <= json_array_size(list); line++) {
-        size_t column = 0;
+        json_t *row = json_array_get(list, line ? line - 1 : 0);
+        const struct column *c = columns;
 
         printf(" ");
-        json_object_foreach(json_array_get(list, line ? line - 1 : 0), key, value)
+        json_object_foreach(row, key, value)
         {
-            int width = (int)widths[column++];
+            bool last = c + 1 == columns + json_object_size(row);
 
             format_value(value, text, sizeof text);
-            if (json_is_number(value) && line)
-                printf(" %*s", width, text);
-            else
-                printf(" %-*s", width, line ? text : key);
+            printf(" %*s",
+                   c->right ? (int)c->width
+                   : last   ? 0
+                            : -(int)c->width,
+                   line ? text : key);
+            c++;
         }
         printf("\n");
     }
@@ -205,15 +220,16 @@ static void print_table(json_t *root)
     {
         char text[PATH_BYTES];
 
-        printf("%-14s ", key);
+        printf("%-14s", key);
         if (json_is_object(value)) {
+            printf(" ");
             print_inline(value);
         } else if (json_is_array(value) && json_is_object(json_array_get(value, 0))) {
             printf("\n");
             print_rows(value);
         } else {
             format_value(value, text, sizeof text);
-            printf("%s\n", text);
+            printf(" %s\n", text);
         }
     }
 }
@@ -525,6 +541,7 @@ static enum status describe_file(struct report *r, const char *path)
     unsigned char head[8] = {0};
     char hex[32] = "nothing";
     int32_t magic;
+    int at = 0;
     size_t n = 0;
     enum status st = file_magic(path, &magic, head, &n);
 
@@ -538,7 +555,8 @@ static enum status describe_file(struct report *r, const char *path)
     if (!strcmp(name, "tokens.json"))
         return describe_tokens_json(r, path);
     for (size_t i = 0; i < n; i++)
-        (void)snprintf(hex + 3 * i, 4, "%02x ", head[i]);
+        at +=
+            snprintf(hex + at, sizeof hex - (size_t)at, "%s%02x", i ? " " : "", head[i]);
     return fail(ST_FORMAT, "%s: starts with %s, no known file; " KNOWN_KINDS, path, hex);
 }
 

@@ -112,6 +112,34 @@ static void bytes_are_where_the_format_has_them(void **arg)
     fixture_release(&f);
 }
 
+/* Models written by another program (see tests/golden), which are read and come back. */
+static void golden_models_come_back(void **arg)
+{
+    static const char *const names[] = {"tiny_a_model", "tiny_b_model", "tiny_c_model"};
+    const char *copy = text("%s/golden.bin", scratch);
+
+    (void)arg;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        const char *golden = text("%s/%s.bin", GOLDEN_FOLDER, names[i]);
+        struct model_file model;
+        struct layout layout;
+        float *params;
+
+        assert_int_equal(model_open(golden, &model), ST_OK);
+        assert_int_equal(layout_init(&layout, &model.shape, LAYOUT_PRODUCTION), ST_OK);
+        params = calloc(layout.elems, sizeof *params);
+        assert_non_null(params);
+        assert_int_equal(model_read(&model, &layout, params), ST_OK);
+        /* Layer norms near 1 and weights near 0 stand where they should. */
+        assert_true(params[layout_slice(&layout, LNFW, 0)->offset] > 0.5F);
+        assert_true(params[layout_slice(&layout, WTE, 0)->offset] < 0.5F);
+        assert_int_equal(llmc_write(copy, &layout, params), ST_OK);
+        same_file(copy, golden);
+        free(params);
+        layout_release(&layout);
+    }
+}
+
 /* A header and zeros (a sparse file). */
 static void write_header(const char *path, const int32_t *head, size_t n, long bytes)
 {
@@ -316,6 +344,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(round_trip_bit_for_bit),
         cmocka_unit_test(bytes_are_where_the_format_has_them),
+        cmocka_unit_test(golden_models_come_back),
         cmocka_unit_test(gpt2_size_is_accepted_unread),
         cmocka_unit_test(other_padding_is_read),
         cmocka_unit_test(bad_files_are_refused),
