@@ -57,8 +57,8 @@ void doorbell_ring(struct doorbell *d)
         return;
     pthread_mutex_lock(&d->lock);
     atomic_fetch_add(&d->rings, 1);
-    pthread_cond_signal(&d->rung);
     pthread_mutex_unlock(&d->lock);
+    pthread_cond_signal(&d->rung); /* after unlocking: the woken thread needs the lock */
 }
 
 void doorbell_ring_all(struct doorbell *d)

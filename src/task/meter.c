@@ -41,7 +41,7 @@ void meter_window_close(struct meter *m)
 
 void meter_body_begin(struct meter *m, double now_s)
 {
-    uint64_t old = atomic_fetch_add(&m->word, 1);
+    uint64_t old = atomic_fetch_add_explicit(&m->word, 1, memory_order_relaxed);
 
     if ((old & COUNT_MASK) == 0) {
         uint64_t since = old >> COUNT_BITS;
@@ -59,7 +59,8 @@ void meter_body_end(struct meter *m, double now_s)
 
     do {
         next = (old & COUNT_MASK) == 1 ? ticks(m, now_s) << COUNT_BITS : old - 1;
-    } while (!atomic_compare_exchange_weak(&m->word, &old, next));
+    } while (!atomic_compare_exchange_weak_explicit(
+        &m->word, &old, next, memory_order_relaxed, memory_order_relaxed));
 }
 
 void meter_event_finish(struct meter *m, double now_s)

@@ -38,8 +38,9 @@
 
 enum {
     NAP_MIN_US = 100,
-    NAP_MAX_US = 5000,
-    FRUITLESS_NS = 50000, /* no second ring on suspicion this soon after a vain one */
+    NAP_MAX_US = 2000,
+    HOLD_MIN_NS = 50000, /* no ring on suspicion so soon after one in vain; grows */
+    HOLD_MAX_NS = 400000,
     SHUFFLE_DELAY_US = 200,
     SHUFFLE_LEVELS = 16, /* few: the runtime searches a list of priorities */
     READERS_PER_FENCE = 1 << 16
@@ -49,7 +50,6 @@ enum {
 struct slot {
     _Alignas(CACHE_LINE) uint64_t tasks;
     double busy_s;
-    bool ran; /* a body has run since the worker last looked */
 };
 
 static struct {
@@ -71,10 +71,12 @@ static struct {
     _Alignas(CACHE_LINE) _Atomic(struct record *) completed; /* events to hand over */
     atomic_bool stop;
     _Atomic uint64_t vain_ns; /* when a woken worker last found nothing */
+    _Atomic uint64_t hold_ns; /* how long that forbids to ring on suspicion */
     struct doorbell workers;
 } team = {.creator = DOORBELL_INIT, .workers = DOORBELL_INIT, .limit = LONG_MAX};
 
 static _Thread_local struct slot *own;
+static _Thread_local bool ran; /* a body has run since this worker last looked */
 
 static void set_default(const char *name, const char *value)
 {
@@ -144,12 +146,25 @@ static uint64_t now_ns(double now_s)
 }
 
 /* There may be more work than this: wakes one worker, unless one has just been woken in
- * vain (its short nap then stands in for the ring). */
+ * vain (its nap, which ends by itself, then stands in for the ring). */
 static void ring_on_suspicion(double now_s)
 {
     if (WORKERS_LOOP && atomic_load(&team.workers.sleepers) > 0 &&
-        now_ns(now_s) - atomic_load(&team.vain_ns) > FRUITLESS_NS)
+        now_ns(now_s) - atomic_load(&team.vain_ns) > atomic_load(&team.hold_ns))
         doorbell_ring(&team.workers);
+}
+
+/* What a worker found that was rung for. */
+static void learn_from_ring(bool found)
+{
+    uint64_t hold = atomic_load(&team.hold_ns);
+
+    if (found) {
+        atomic_store(&team.hold_ns, HOLD_MIN_NS);
+    } else {
+        atomic_store(&team.hold_ns, hold * 2 < HOLD_MAX_NS ? hold * 2 : HOLD_MAX_NS);
+        atomic_store(&team.vain_ns, now_ns(clock_s()));
+    }
 }
 
 /* Bodies */
@@ -169,7 +184,10 @@ static void run_body(struct record *r, uintptr_t event)
     double begin_s = clock_s();
 
     meter_body_begin(&team.meter, begin_s);
-    if (atomic_load(&team.unfinished) > (long)meter_running(&team.meter))
+    /* Relaxed, like the meter: tasks without a dependency must look unordered to race
+     * checkers. */
+    if (atomic_load_explicit(&team.unfinished, memory_order_relaxed) >
+        (long)meter_running(&team.meter))
         ring_on_suspicion(begin_s);
     if (r->body)
         r->body(r->args, (struct task_event){event, event ? r : NULL});
@@ -178,7 +196,7 @@ static void run_body(struct record *r, uintptr_t event)
 
     s->tasks++;
     s->busy_s += end_s - begin_s;
-    s->ran = true;
+    ran = true;
     meter_body_end(&team.meter, end_s);
     take_part(r);
 }
@@ -233,9 +251,9 @@ static bool find_work(void)
 {
     if (atomic_load(&team.completed) && hand_over_events())
         return true;
-    own->ran = false;
+    ran = false;
 #pragma omp taskyield
-    return own->ran;
+    return ran;
 }
 
 /* With priorities on, all ready tasks are in one queue that a single look reaches. Else
@@ -248,30 +266,33 @@ static bool search_work(int looks)
     return false;
 }
 
+/* Sleeps unless there is work after all. Returns whether it was rung for. */
+static bool nap(long us)
+{
+    unsigned ticket = doorbell_enter(&team.workers);
+
+    if (!atomic_load(&team.stop) && !find_work())
+        return doorbell_sleep(&team.workers, ticket, us);
+    doorbell_leave(&team.workers);
+    return false;
+}
+
 static void worker_loop(void)
 {
     int looks = omp_get_max_task_priority() > 0 ? 2 : 2 * team.threads;
     long nap_us = NAP_MIN_US;
+    bool found = true;
 
     while (!atomic_load(&team.stop)) {
-        if (search_work(looks)) {
-            nap_us = NAP_MIN_US;
-            continue;
-        }
-        unsigned ticket = doorbell_enter(&team.workers);
+        bool rung = !found && nap(nap_us);
 
-        if (atomic_load(&team.stop) || find_work()) {
-            doorbell_leave(&team.workers);
-            continue;
-        }
-        if (!doorbell_sleep(&team.workers, ticket, nap_us)) {
-            nap_us = nap_us * 2 < NAP_MAX_US ? nap_us * 2 : NAP_MAX_US;
-        } else if (search_work(looks)) {
+        found = search_work(looks);
+        if (rung)
+            learn_from_ring(found);
+        if (found)
             nap_us = NAP_MIN_US;
-        } else {
-            nap_us = NAP_MIN_US;
-            atomic_store(&team.vain_ns, now_ns(clock_s()));
-        }
+        else if (nap_us < NAP_MAX_US)
+            nap_us *= 2;
     }
 }
 
@@ -398,6 +419,7 @@ static void team_init(int threads)
     atomic_store(&team.stop, false);
     atomic_store(&team.target, -1);
     atomic_store(&team.vain_ns, 0);
+    atomic_store(&team.hold_ns, HOLD_MIN_NS);
     /* Lags: each thread may still have one task that is finished for us only. */
     if (!WORKERS_LOOP)
         team.limit = 63 * (long)threads - 8;
