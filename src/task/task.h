@@ -66,8 +66,8 @@ void task_configure_runtime(void);
 /* Runs creator(arg) on the creator thread of a team of `workers` worker threads and
  * returns when it has returned and every task has finished. Not reentrant. workers >= 1.
  * The serial back end ignores `workers`. The calling thread becomes the creator; it must
- * be the same for all calls and live as long as the program (libomp frees the memory of
- * a thread that ends while workers still hold pieces of it). */
+ * be the same for all calls and live as long as the program (libomp crashes after the end
+ * of a thread that has led a team). */
 void task_run(int workers, void (*creator)(void *arg), void *arg);
 
 /* From the creator only. May nap when too many tasks are unfinished for the runtime. */
