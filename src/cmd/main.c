@@ -53,6 +53,8 @@ static int run_command(const struct command *c, int argc, char **argv)
      * short commands end quietly, as `weft info FILE | head` should. */
     if (c->outlives_its_readers)
         (void)signal(SIGPIPE, SIG_IGN);
+    /* A file grown past `ulimit -f` is a failed write to be told, not a reason to die. */
+    (void)signal(SIGXFSZ, SIG_IGN);
     enum status st = c->run(argc, argv, &exit_code);
     if (st != ST_OK) {
         log_error("%s", fail_text());

@@ -232,8 +232,10 @@ static void say_done(const struct trainer *t)
 
 static enum status run(struct trainer *t)
 {
-    enum status st = comm_agree(t->comm, trainer_prepare(t));
+    enum status st = trainer_find_latest(t);
 
+    if (st == ST_OK)
+        st = comm_agree(t->comm, trainer_prepare(t));
     if (st != ST_OK)
         return st;
     t->eo.workers = trainer_threads(t);

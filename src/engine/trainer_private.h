@@ -19,6 +19,10 @@ struct trainer {
     struct shards_meta meta;
     struct sampler sampler;
     struct schedule schedule;
+    struct {
+        bool found;
+        char path[PATH_MAX];
+    } latest;                /* newest complete checkpoint of the run folder */
     struct model_file start; /* where the weights come from, when has_start */
     bool has_start, resumed;
     uint64_t steps;        /* of the whole run */
@@ -31,6 +35,8 @@ struct trainer {
 };
 
 /* ---- trainer_setup.c: everything that is checked before step 1 ---- */
+/* Looks for the newest complete checkpoint in the run folder. COLLECTIVE, agreed. */
+MUST_USE enum status trainer_find_latest(struct trainer *t);
 /* LOCAL: reads options, data and model; nothing is allocated for training. */
 MUST_USE enum status trainer_prepare(struct trainer *t);
 /* Worker threads for this rank: as asked, or the cores this rank may use divided by the

@@ -30,8 +30,6 @@ static bool is_set(const struct train_options *o, const char *name)
 static enum status find_resume(struct trainer *t)
 {
     const struct train_options *o = t->options;
-    bool found = false;
-    char path[sizeof t->start.path];
     enum status st = ST_OK;
 
     if (strcmp(o->resume, "auto") != 0 && strcmp(o->resume, "none") != 0) {
@@ -44,15 +42,14 @@ static enum status find_resume(struct trainer *t)
         t->has_start = t->resumed = st == ST_OK;
         return st;
     }
-    st = checkpoint_latest(o->out, path, &found);
-    if (st != ST_OK || !found)
-        return st;
+    if (!t->latest.found)
+        return ST_OK;
     if (!strcmp(o->resume, "none"))
         return fail(ST_USAGE,
                     "--resume none: %s already holds %s; needs another --out, or "
                     "--resume auto to go on from it",
-                    o->out, path);
-    st = model_open(path, &t->start);
+                    o->out, t->latest.path);
+    st = model_open(t->latest.path, &t->start);
     t->has_start = t->resumed = st == ST_OK;
     return st;
 }
@@ -243,6 +240,18 @@ static enum status find_blocks(struct trainer *t)
                       text);
     }
     t->eo.block_bytes = bytes;
+    return st;
+}
+
+enum status trainer_find_latest(struct trainer *t)
+{
+    enum status st = ST_OK;
+
+    /* One rank looks, so that what it warns of is said once and all go on alike. */
+    if (comm_rank(t->comm) == 0 && t->options->out)
+        st = checkpoint_latest(t->options->out, t->latest.path, &t->latest.found);
+    st = comm_agree(t->comm, st);
+    comm_broadcast(t->comm, &t->latest, sizeof t->latest, 0);
     return st;
 }
 
