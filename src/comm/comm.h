@@ -40,8 +40,7 @@ const char *comm_library(const struct comm *c);
 /* Name of the host of this rank. */
 const char *comm_host(const struct comm *c);
 
-/* ---- control: blocking, small, outside steps; on a communicator of their own --------
- */
+/* ---- control: blocking, small, outside steps; a communicator of their own ----------- */
 
 /* The worst status of all ranks. When it is not ST_OK, the lowest rank that has it logs
  * its fail_text() as one error line; the others stay silent. COLLECTIVE. */
@@ -53,12 +52,13 @@ void comm_broadcast(struct comm *c, void *data, size_t bytes, int root); /* COLL
 /* Rank r's `bytes` land at out + r * bytes on every rank. */
 void comm_gather_all(struct comm *c, const void *mine, size_t bytes, void *out);
 /* ST_OK when all ranks hold the same `bytes`, else ST_BUG on all ranks naming `what` and
- * the first differing rank. COLLECTIVE. */
+ * the first differing rank. COLLECTIVE. Here and in exchange_new and comm_self_test a
+ * failure has the same fail_text() on all ranks and nothing is printed: pass it to
+ * comm_agree. */
 MUST_USE enum status comm_same(struct comm *c, const void *data, size_t bytes,
                                const char *what);
 
-/* ---- exchange: the update phase's traffic (strategy reduce-broadcast) ---------------
- */
+/* ---- exchange: the update phase's traffic (strategy reduce-broadcast) --------------- */
 
 /* Called once when an operation is complete, from the communication thread or, with one
  * rank, from the caller. */
@@ -85,7 +85,7 @@ struct exchange_stats {
 struct exchange;
 
 /* Binds an exchange to a plan and to the buffers it moves; both outlive it.
- * Call     COLLECTIVE, SAME plan and options on all ranks (checked)
+ * Call     COLLECTIVE, SAME plan and options on all ranks (checked: ST_BUG)
  * In       grads, params: base pointers that the plan's offsets refer to, fp32
  * Memory   scratch for the root's receives is allocated here, once */
 MUST_USE enum status exchange_new(struct comm *c, const struct plan *plan, float *grads,
@@ -93,13 +93,16 @@ MUST_USE enum status exchange_new(struct comm *c, const struct plan *plan, float
                                   struct exchange **out);
 void exchange_free(struct exchange *x); /* COLLECTIVE; NULL allowed */
 
-/* (Contract changed on purpose: rounds of the two phases are opened separately.)
- * Opens a round of reductions or of broadcasts: from here every block is reduced (or
+/* Opens a round of reductions or of broadcasts: from here every block is reduced (or
  * broadcast) exactly once, in any order of calls, before the next round of that phase is
  * opened. All operations of that phase's round before must be complete on this rank
  * (other ranks may lag). The phases are independent: the broadcasts of step k and the
  * reductions of step k + 1 are in flight at the same time, and a round of broadcasts is
- * left out, on all ranks alike, when a step is dropped. LOCAL. */
+ * left out, on all ranks alike, when a step is dropped. LOCAL.
+ *
+ * The canonical order is ascending for reductions and descending for broadcasts: a block
+ * called early waits for those before it. Who waits for each operation before making the
+ * next call must call in that order. Each reduced block is summed once at its root. */
 enum exchange_phase { PHASE_REDUCE, PHASE_BROADCAST };
 enum { N_PHASES = 2 };
 void exchange_begin(struct exchange *x, enum exchange_phase phase);
@@ -121,8 +124,7 @@ double exchange_sum(struct exchange *x, size_t b);
 void exchange_broadcast(struct exchange *x, size_t b, comm_done done, void *arg);
 
 /* Sum over ranks of n <= EXCHANGE_AGREE_MAX doubles, in place, equal on all ranks. Once a
- * round of reductions, on the control communicator. Order of the sum: fixed for a given
- * P. */
+ * round of reductions, on a communicator of its own. Added in rank order. */
 enum { EXCHANGE_AGREE_MAX = 8 };
 void exchange_agree(struct exchange *x, double *values, size_t n, comm_done done,
                     void *arg);

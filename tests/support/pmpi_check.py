@@ -37,7 +37,10 @@ def read(path, rank):
                 words = line.split()
                 requests = (int(words[3]), int(words[5]))
                 continue
-            time, name, comm, op, count, size, peer, tag = line.split()
+            words = line.split()
+            if len(words) != 8 or not line.endswith("\n"):
+                break  # the program was stopped while it wrote
+            time, name, comm, op, count, size, peer, tag = words
             call = Call(int(time), name, int(comm), op, int(count), int(size), int(peer),
                         int(tag), step)
             if name == "Pcontrol" and call.count == STEP_BEGIN:
