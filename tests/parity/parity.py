@@ -10,7 +10,6 @@ moments at the end. Runs whose sums are made in the same order must agree bit fo
 """
 
 import array
-import json
 import math
 import os
 import shutil
@@ -18,9 +17,12 @@ import subprocess
 import sys
 import time
 
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(HERE, "..", "support"))
+from native_checkpoint import read_metrics, read_native
+
 WEFT = os.environ.get("WEFT", "weft")
 TMP = os.environ.get("WEFT_TMP", "parity-runs")
-HERE = os.path.dirname(os.path.abspath(__file__))
 MPIRUN = os.path.join(HERE, "..", "support", "mpirun")
 
 C, VOCAB, STEPS, SEQUENCES = 48, 97, 20, 120
@@ -130,32 +132,13 @@ def train(run, data):
 
 
 def read_run(folder):
-    with open(os.path.join(folder, "metrics.jsonl"), encoding="utf-8") as f:
-        lines = [json.loads(line) for line in f]
-    steps = [line for line in lines if "loss" in line]
+    steps = read_metrics(folder)
     assert [line["step"] for line in steps] == list(range(1, STEPS + 1)), "steps are missing"
     checkpoint = os.path.join(folder, "checkpoints", f"step-{STEPS:06d}")
-    with open(os.path.join(checkpoint, "manifest.json"), encoding="utf-8") as f:
-        manifest = json.load(f)
-    vectors = [array.array("f", bytes(4 * manifest["elems"])) for _ in range(3)]
-    covered = 0
-    for file in manifest["files"]:
-        values = array.array("f")
-        with open(os.path.join(checkpoint, file["name"]), "rb") as f:
-            values.frombytes(f.read())
-        ranges = list(zip(file["ranges"][::2], file["ranges"][1::2]))
-        at = 0
-        for vector in vectors:
-            for begin, elems in ranges:
-                vector[begin:begin + elems] = values[at:at + elems]
-                at += elems
-        covered += sum(elems for _, elems in ranges)
-        assert at == len(values), file["name"]
-    assert covered == manifest["elems"], "ranges do not cover the model"
+    manifest, (weights, m, v) = read_native(checkpoint)
     return {"losses": [line["loss"] for line in steps],
             "norms": [line["grad_norm"] for line in steps],
-            "weights": vectors[0], "m": vectors[1], "v": vectors[2],
-            "tensors": manifest["tensors"]}
+            "weights": weights, "m": m, "v": v, "tensors": manifest["tensors"]}
 
 
 def without_key_bias(result, kind):
