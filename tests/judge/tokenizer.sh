@@ -24,7 +24,9 @@ skip() {
 script=$WEFT_SOURCE/tests/judge/tiktoken_compare.mjs
 home=$WEFT_BUILD/judge-tiktoken
 
-command -v node >/dev/null && command -v npm >/dev/null || skip "needs node and npm"
+for program in node npm; do
+    command -v "$program" >/dev/null || skip "needs $program"
+done
 if [ ! -e "$home/node_modules/tiktoken/package.json" ]; then
     mkdir -p "$home"
     npm install --prefix "$home" --no-audit --no-fund --ignore-scripts --loglevel error \
