@@ -24,15 +24,17 @@ static bool can_redraw(void)
 
 const char *format_duration(double seconds, char *buf, size_t buf_bytes)
 {
-    long s = seconds < 0 ? 0 : (long)(seconds + 0.5);
+    const double longest = 1e9; /* thirty years: the clock or the rate is wrong */
+    long s = seconds > 0 ? (long)((seconds < longest ? seconds : longest) + 0.5) : 0;
+    int n;
 
     if (s >= 3600)
-        (void)snprintf(buf, buf_bytes, "%ldh%02ldm", s / 3600, s / 60 % 60);
+        n = snprintf(buf, buf_bytes, "%ldh%02ldm", s / 3600, s / 60 % 60);
     else if (s >= 60)
-        (void)snprintf(buf, buf_bytes, "%ldm%02lds", s / 60, s % 60);
+        n = snprintf(buf, buf_bytes, "%ldm%02lds", s / 60, s % 60);
     else
-        (void)snprintf(buf, buf_bytes, "%lds", s);
-    return buf;
+        n = snprintf(buf, buf_bytes, "%lds", s);
+    return n > 0 && (size_t)n < buf_bytes ? buf : "?";
 }
 
 void progress_clear_line(void)

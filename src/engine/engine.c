@@ -191,9 +191,9 @@ enum status engine_new(struct comm *c, const struct engine_options *o,
     }
     st = comm_agree(c, st);
     if (st == ST_OK && o->train)
-        st =
-            exchange_new(c, &e->plan, e->grads, e->params,
-                         &(struct exchange_options){.engine = o->exchange}, &e->exchange);
+        st = comm_agree(c, exchange_new(c, &e->plan, e->grads, e->params,
+                                        &(struct exchange_options){.engine = o->exchange},
+                                        &e->exchange));
     if (st == ST_OK) {
         *out = e;
         e = NULL;
