@@ -140,22 +140,33 @@ def check_once(rank, calls):
                                 "sent twice")
 
 
+def check(prefix, ranks, early=True):
+    """Raises Violation, or returns the calls of each rank and the numbers of steps and of
+    requests. Not early: the first reduction may come late (a log of delayed calls)."""
+    logs, counts, started = [], [], 0
+    for rank in range(ranks):
+        calls, requests, steps = read(f"{prefix}.{rank}", rank)
+        check_requests(rank, requests)
+        check_counts(rank, calls)
+        if early:
+            check_early(rank, calls, steps)
+        check_once(rank, calls)
+        started += requests[0]
+        logs.append(calls)
+        counts.append(steps)
+    if len(set(counts)) != 1:
+        raise Violation(f"the ranks made {counts} steps")
+    check_collectives(logs)
+    check_messages(logs)
+    return logs, counts[0], started
+
+
 def main():
     if len(sys.argv) != 3:
         sys.exit(__doc__)
     prefix, ranks = sys.argv[1], int(sys.argv[2])
     try:
-        logs, steps, started = [], 0, 0
-        for rank in range(ranks):
-            calls, requests, steps = read(f"{prefix}.{rank}", rank)
-            check_requests(rank, requests)
-            check_counts(rank, calls)
-            check_early(rank, calls, steps)
-            check_once(rank, calls)
-            started += requests[0]
-            logs.append(calls)
-        check_collectives(logs)
-        check_messages(logs)
+        logs, steps, started = check(prefix, ranks)
     except (Violation, OSError) as e:
         print(f"pmpi_check: {e}")
         sys.exit(1)

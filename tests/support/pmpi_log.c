@@ -7,6 +7,10 @@
  *   WEFT_PMPI_DELAY_TOTAL_MS=N       no more than this in all (default 2000 a rank)
  *   WEFT_PMPI_SEED=N                 of the delays
  *   WEFT_PMPI_THREAD_LEVEL=single|funneled   what MPI_Init_thread pretends to provide
+ *   WEFT_PMPI_HOLD=RANK,CALL,WHICH,STEP,MS   one call of one rank comes MS late: in step
+ *                                    STEP (from 0) the first Isend with tag WHICH, alone,
+ *                                    while everything else goes on; or the Ireduce or
+ *                                    Ibcast number WHICH (from 0), and all after it
  *
  * A line: microseconds, call, communicator, operation, count, bytes an element, peer or
  * root, tag; what does not apply is -1. Communicators are numbered in the order in which
@@ -15,6 +19,7 @@
  */
 #include <inttypes.h>
 #include <mpi.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -32,6 +37,25 @@ static int n_comms, next_number;
 static uint64_t started, completed;
 static uint64_t seed = 1;
 static double delay_ms, delay_left_ms;
+static long step = -1, n_reduces, n_bcasts; /* calls of this step */
+
+static struct {
+    bool wanted;
+    char call[16];
+    long which, step;
+    double ms;
+} hold;
+
+/* A message that the program believes to be on its way. */
+static struct {
+    bool waits, runs;
+    int64_t due_us;
+    const void *buf;
+    int count, dest, tag;
+    MPI_Datatype type;
+    MPI_Comm comm;
+    MPI_Request seen, real;
+} held;
 
 static int64_t now_us(void)
 {
@@ -94,6 +118,13 @@ static double random_unit(void)
     return (double)(seed >> 40) / (double)(1 << 24);
 }
 
+static void sleep_ms(double ms)
+{
+    struct timespec t = {(time_t)(ms / 1000), (long)(ms * 1e6) % 1000000000};
+
+    nanosleep(&t, NULL);
+}
+
 static void delay(void)
 {
     double ms = delay_ms * random_unit();
@@ -101,9 +132,7 @@ static void delay(void)
     if (delay_ms <= 0 || delay_left_ms < ms)
         return;
     delay_left_ms -= ms;
-    struct timespec t = {(time_t)(ms / 1000), (long)(ms * 1e6) % 1000000000};
-
-    nanosleep(&t, NULL);
+    sleep_ms(ms);
 }
 
 static void delay_test(void)
@@ -112,11 +141,90 @@ static void delay_test(void)
         delay();
 }
 
+/* Once true, for the call that is to be held back. */
+static bool is_held(const char *call, long which)
+{
+    if (!hold.wanted || hold.step != step || hold.which != which ||
+        strcmp(hold.call, call) != 0)
+        return false;
+    hold.wanted = false;
+    return true;
+}
+
+static void hold_collective(const char *call, long which)
+{
+    if (!is_held(call, which))
+        return;
+    sleep_ms(hold.ms);
+    line("Released", -1, "-", (long)hold.ms, -1, -1, -1);
+}
+
+static int query_held(void *state, MPI_Status *status)
+{
+    (void)state;
+    PMPI_Status_set_elements(status, MPI_BYTE, 0);
+    PMPI_Status_set_cancelled(status, 0);
+    status->MPI_SOURCE = MPI_UNDEFINED;
+    status->MPI_TAG = MPI_UNDEFINED;
+    return MPI_SUCCESS;
+}
+
+static int free_held(void *state)
+{
+    (void)state;
+    return MPI_SUCCESS;
+}
+
+static int cancel_held(void *state, int complete)
+{
+    (void)state;
+    (void)complete;
+    return MPI_SUCCESS;
+}
+
+/* Sends the held message when it is due, and tells the program when it has gone. A
+ * program that waits instead of testing would wait for ever. */
+static void move_held(void)
+{
+    int flag = 0;
+
+    if (held.waits && now_us() >= held.due_us) {
+        held.waits = false;
+        held.runs = true;
+        line("Released", -1, "-", (long)hold.ms, -1, held.dest, held.tag);
+        PMPI_Isend(held.buf, held.count, held.type, held.dest, held.tag, held.comm,
+                   &held.real);
+    }
+    if (!held.runs)
+        return;
+    PMPI_Test(&held.real, &flag, MPI_STATUS_IGNORE);
+    if (!flag)
+        return;
+    held.runs = false;
+    PMPI_Grequest_complete(held.seen);
+}
+
 static double number_of(const char *name, double otherwise)
 {
     const char *text = getenv(name);
 
     return text ? strtod(text, NULL) : otherwise;
+}
+
+static void read_hold(int rank)
+{
+    const char *text = getenv("WEFT_PMPI_HOLD");
+    int wanted_rank;
+
+    if (!text)
+        return;
+    if (sscanf(text, "%d,%15[A-Za-z],%ld,%ld,%lf", &wanted_rank, hold.call, &hold.which,
+               &hold.step, &hold.ms) != 5) {
+        fprintf(stderr, "pmpi_log: WEFT_PMPI_HOLD=%s: needs RANK,CALL,WHICH,STEP,MS\n",
+                text);
+        PMPI_Abort(MPI_COMM_WORLD, 1);
+    }
+    hold.wanted = wanted_rank == rank;
 }
 
 static void set_up(void)
@@ -129,6 +237,7 @@ static void set_up(void)
     delay_ms = number_of("WEFT_PMPI_DELAY_MS", 0);
     delay_left_ms = number_of("WEFT_PMPI_DELAY_TOTAL_MS", 2000);
     seed = (uint64_t)number_of("WEFT_PMPI_SEED", 1) * 7919 + (uint64_t)rank + 1;
+    read_hold(rank);
     comm_number(MPI_COMM_WORLD);
     if (!prefix)
         return;
@@ -164,8 +273,14 @@ int MPI_Finalize(void)
     return PMPI_Finalize();
 }
 
+enum { LEVEL_STEP_BEGIN = 101 };
+
 int MPI_Pcontrol(const int level, ...)
 {
+    if (level == LEVEL_STEP_BEGIN) {
+        step++;
+        n_reduces = n_bcasts = 0;
+    }
     line("Pcontrol", -1, "-", level, -1, -1, -1);
     return MPI_SUCCESS;
 }
@@ -200,6 +315,20 @@ int MPI_Isend(const void *buf, int count, MPI_Datatype type, int dest, int tag,
     delay();
     started++;
     call_line("Isend", comm, MPI_OP_NULL, count, type, dest, tag);
+    if (is_held("Isend", tag)) {
+        held.waits = true;
+        held.due_us = now_us() + (int64_t)(hold.ms * 1000);
+        held.buf = buf;
+        held.count = count;
+        held.type = type;
+        held.dest = dest;
+        held.tag = tag;
+        held.comm = comm;
+        int code = PMPI_Grequest_start(query_held, free_held, cancel_held, NULL, request);
+
+        held.seen = *request;
+        return code;
+    }
     return PMPI_Isend(buf, count, type, dest, tag, comm, request);
 }
 
@@ -233,6 +362,7 @@ int MPI_Ireduce(const void *from, void *to, int count, MPI_Datatype type, MPI_Op
     delay();
     started++;
     call_line("Ireduce", comm, op, count, type, root, -1);
+    hold_collective("Ireduce", n_reduces++);
     return PMPI_Ireduce(from, to, count, type, op, root, comm, request);
 }
 
@@ -242,6 +372,7 @@ int MPI_Ibcast(void *buf, int count, MPI_Datatype type, int root, MPI_Comm comm,
     delay();
     started++;
     call_line("Ibcast", comm, MPI_OP_NULL, count, type, root, -1);
+    hold_collective("Ibcast", n_bcasts++);
     return PMPI_Ibcast(buf, count, type, root, comm, request);
 }
 
@@ -312,6 +443,7 @@ int MPI_Test(MPI_Request *request, int *flag, MPI_Status *status)
     int live = count_live(1, request);
 
     delay_test();
+    move_held();
     int code = PMPI_Test(request, flag, status);
 
     complete("Test", *flag ? live : 0);
@@ -323,6 +455,7 @@ int MPI_Testall(int n, MPI_Request *requests, int *flag, MPI_Status *statuses)
     int live = count_live(n, requests);
 
     delay_test();
+    move_held();
     int code = PMPI_Testall(n, requests, flag, statuses);
 
     complete("Testall", *flag ? live : 0);
@@ -333,6 +466,7 @@ int MPI_Testsome(int n, MPI_Request *requests, int *n_out, int *indices,
                  MPI_Status *statuses)
 {
     delay_test();
+    move_held();
     int code = PMPI_Testsome(n, requests, n_out, indices, statuses);
 
     complete("Testsome", *n_out == MPI_UNDEFINED ? 0 : *n_out);
