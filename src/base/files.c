@@ -64,7 +64,8 @@ enum status file_read_all(const char *path, char **data, size_t *bytes)
     struct stat info;
     char *buf = NULL;
     enum status st = ST_OK;
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    /* O_NONBLOCK: a pipe by that name is refused below and not waited for. */
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 
     *data = NULL;
     *bytes = 0;

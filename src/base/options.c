@@ -250,6 +250,26 @@ static int on_pair(void *user, const char *section, const char *name, const char
     return 0;
 }
 
+/* The library reads lines of 200 bytes with their ends and takes what is beyond for the
+ * next line. */
+static enum status check_lines(const char *text, const char *path)
+{
+    const size_t most = 198;
+    size_t number = 1;
+
+    for (const char *line = text; *line; number++) {
+        size_t n = strcspn(line, "\n");
+
+        if (n > most)
+            return fail(ST_USAGE,
+                        "%s:%zu: found a line of %zu bytes, needs at most %zu; longer "
+                        "values go on the command line",
+                        path, number, n, most);
+        line += n + (line[n] == '\n');
+    }
+    return ST_OK;
+}
+
 enum status options_read_file(struct option_row *table, const char *path)
 {
     struct file_reader reader = {.table = table, .path = path, .st = ST_OK};
@@ -257,8 +277,12 @@ enum status options_read_file(struct option_row *table, const char *path)
     size_t bytes;
     enum status st = file_read_all(path, &text, &bytes);
 
-    if (st != ST_OK)
+    if (st == ST_OK)
+        st = check_lines(text, path);
+    if (st != ST_OK) {
+        free(text);
         return st;
+    }
     int rc = ini_parse_string(text, on_pair, &reader);
     free(text);
     if (reader.st != ST_OK)
