@@ -8,6 +8,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/memory.h"
@@ -92,10 +93,16 @@ static enum status open_file(const char *path, struct model_file *out)
     unsigned char head[8] = {0};
     char hex[40];
     int32_t magic;
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    struct stat info;
+    /* O_NONBLOCK: a pipe by that name is refused below and not waited for. */
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 
     if (fd < 0)
         return fail(ST_IO, "%s: cannot open: %s", path, strerror(errno));
+    if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
+        close(fd);
+        return fail(ST_IO, "%s: not a regular file", path);
+    }
     ssize_t n = read(fd, head, sizeof head);
     close(fd);
     if (n < 0)
