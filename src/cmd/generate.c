@@ -17,6 +17,8 @@
 #include "engine/engine.h"
 #include "engine/sample.h"
 
+enum { MOST_WORKERS = 4096 };
+
 struct generate_options {
     const char *model, *prompt, *prompt_file, *vocab;
     size_t max_tokens, seed, threads;
@@ -36,6 +38,7 @@ struct generator {
     char held[4]; /* bytes of an unfinished UTF-8 character, in --stream */
     size_t n_held;
     enum status st;
+    bool told; /* st was agreed on, and said */
 };
 
 static enum status make_tokenizer(struct generator *g)
@@ -201,6 +204,7 @@ static enum status load(struct generator *g, struct comm *comm)
     eo.shape.Vp = round_up(eo.shape.V, VOCAB_PAD);
     if (st == ST_OK)
         st = engine_new(comm, &eo, &g->engine);
+    g->told = st != ST_OK;
     if (st == ST_OK)
         st = model_read(&g->file, engine_layout(g->engine), engine_params(g->engine));
     if (st == ST_OK)
@@ -216,11 +220,12 @@ static enum status run(struct generator *g, struct comm *comm)
 
     if (!g->o.model)
         return fail(ST_USAGE, "generate: needs --model; see weft help generate");
-    if (g->o.temperature < 0 || !(g->o.top_p > 0) || g->o.top_p > 1 || g->o.threads < 1)
+    if (g->o.temperature < 0 || !(g->o.top_p > 0) || g->o.top_p > 1 || g->o.threads < 1 ||
+        g->o.threads > MOST_WORKERS)
         return fail(ST_USAGE,
                     "--temperature %g --top-p %g --threads %zu: needs temperature "
-                    ">= 0, 0 < top-p <= 1, threads >= 1",
-                    g->o.temperature, g->o.top_p, g->o.threads);
+                    ">= 0, 0 < top-p <= 1, threads 1 to %d",
+                    g->o.temperature, g->o.top_p, g->o.threads, MOST_WORKERS);
     st = model_open(g->o.model, &g->file);
     if (st == ST_OK)
         st = make_tokenizer(g);
@@ -278,21 +283,21 @@ enum status cmd_generate(int argc, char **argv, int *exit_code)
 
     if (st == ST_OK && n_rest > 0)
         st = fail(ST_USAGE, "generate: found '%s', needs options only", rest[0]);
-    if (st != ST_OK)
-        return st;
-    if (o->help) {
+    if (st == ST_OK && o->help) {
         print_help(table);
         return ST_OK;
     }
-    st = comm_start(&comm);
-    if (st != ST_OK)
-        return st;
+    /* Ranks meet before the first error is told, so that one of them tells it. */
+    enum status started = comm_start(&comm);
+    if (started != ST_OK)
+        return started;
     gemm_init();
-    if (comm_size(comm) > 1)
-        st = comm_agree(comm, fail(ST_USAGE, "generate: found %d ranks, runs on one",
-                                   comm_size(comm)));
-    else
-        st = comm_agree(comm, run(&g, comm));
+    if (st == ST_OK && comm_size(comm) > 1)
+        st = fail(ST_USAGE, "generate: found %d ranks, runs on one", comm_size(comm));
+    if (st == ST_OK)
+        st = run(&g, comm);
+    if (!g.told)
+        st = comm_agree(comm, st);
     engine_free(g.engine);
     tokenizer_free(g.tokenizer);
     token_list_release(&g.tokens);
