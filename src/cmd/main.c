@@ -7,11 +7,13 @@
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/log.h"
 #include "base/options.h"
 #include "cmd/cmd.h"
+#include "comm/comm.h"
 #include "task/task.h"
 
 const struct command command_table[] = {
@@ -75,6 +77,27 @@ static int finish_stdout(const struct command *c, int exit_code)
     return 1;
 }
 
+/* Tells of a command that does not exist; once, however many ranks were started. */
+static void tell_unknown(void)
+{
+    static const char *const launched[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE",
+                                           "PMIX_RANK", "SLURM_STEP_ID"};
+    struct comm *comm = NULL;
+    char text[256];
+
+    (void)snprintf(text, sizeof text, "%s", fail_text());
+    for (size_t i = 0; !comm && i < sizeof launched / sizeof *launched; i++)
+        if (getenv(launched[i]) && comm_start(&comm) != ST_OK)
+            break;
+    enum status st = fail(ST_USAGE, "%s", text);
+    if (comm)
+        st = comm_agree(comm, st);
+    else
+        log_error("%s", fail_text());
+    require(st == ST_USAGE);
+    comm_stop(comm);
+}
+
 int main(int argc, char **argv)
 {
     const struct command *c = NULL;
@@ -93,7 +116,7 @@ int main(int argc, char **argv)
         if (c) {
             exit_code = run_command(c, argc - 1, argv + 1);
         } else {
-            log_error("%s", fail_text());
+            tell_unknown();
             exit_code = status_exit_code(ST_USAGE);
         }
     }
