@@ -8,6 +8,8 @@
 
 #include "base/clock.h"
 
+static const double largest_norm = 1e18;
+
 /* Slices of the layout as the block plan wants them. */
 static enum status plan_blocks(const struct engine_options *o, const struct layout *l,
                                int ranks, struct plan *out)
@@ -383,6 +385,9 @@ void engine_step(struct engine *e, double lr, uint64_t adam_step, bool local_fai
                  struct step_result *out)
 {
     window_with_result(e, local_failure, out);
+    /* The second moment holds squares of clipped gradients, in floats. */
+    double clipped = out->grad_norm * clip_scale(out->grad_norm, e->options.clip);
+    out->finite = out->finite && clipped < largest_norm;
     e->update_pending = out->finite && out->failed_ranks == 0;
     e->adamw = adamw_constants(&e->options.adamw, lr, adam_step,
                                clip_scale(out->grad_norm, e->options.clip));

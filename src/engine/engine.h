@@ -80,7 +80,7 @@ int32_t *engine_targets(struct engine *e, size_t a);
 struct step_result {
     double loss;           /* mean over the global batch, before this step's update */
     double grad_norm;      /* global, before clipping */
-    bool finite;           /* loss and norm are */
+    bool finite;           /* loss and norm are, and so is the clipped norm's square */
     int failed_ranks;      /* ranks that said local_failure */
     double step_s;         /* wall time of the window */
     double comm_busy_s;    /* with communication in flight, on this rank */
