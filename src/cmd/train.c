@@ -98,7 +98,7 @@ static void print_help(const struct option_row *table)
 }
 
 static enum status read_options(struct option_row *table, int argc, char **argv,
-                                const char *const *config)
+                                const char **config, const bool *help)
 {
     char **rest;
     int n_rest;
@@ -106,8 +106,17 @@ static enum status read_options(struct option_row *table, int argc, char **argv,
 
     if (st == ST_OK && n_rest > 0)
         st = fail(ST_USAGE, "train: found '%s', needs options only", rest[0]);
-    if (st == ST_OK && *config)
-        st = options_read_file(table, *config);
+    if (st != ST_OK || !*config || *help)
+        return st;
+    const char *path = *config;
+
+    /* A file that names another is refused, not passed over for the command line's. */
+    for (struct option_row *row = table; row->name; row++)
+        row->on_command_line = row->on_command_line && row->value != config;
+    st = options_read_file(table, path);
+    if (st == ST_OK && (*config != path || *help))
+        st = fail(ST_USAGE, "%s: found %s, which is for the command line only", path,
+                  *help ? "help" : "config");
     return st;
 }
 
@@ -134,7 +143,7 @@ enum status cmd_train(int argc, char **argv, int *exit_code)
 
     fill_table(table, &o, &config, &help);
     o.table = table;
-    st = read_options(table, argc, argv, &config);
+    st = read_options(table, argc, argv, &config, &help);
     if (st == ST_OK && help) {
         print_help(table);
         return ST_OK;

@@ -25,6 +25,43 @@ static struct checkpoint_view view_of(struct trainer *t)
     return view;
 }
 
+static bool all_finite(const float *p, size_t n)
+{
+    const uint32_t exponent = 0x7f800000;
+    uint32_t bad = 0;
+
+    for (size_t i = 0; i < n; i++) {
+        uint32_t bits;
+
+        memcpy(&bits, p + i, sizeof bits);
+        bad |= (bits & exponent) == exponent;
+    }
+    return !bad;
+}
+
+/* The loss does not tell all: weights of the last update are in no loss yet, and a moment
+ * may be infinite long before. Each rank looks at its part. COLLECTIVE, agreed. */
+static enum status check_finite(struct trainer *t, const struct checkpoint_view *view)
+{
+    size_t P = (size_t)comm_size(t->comm);
+    size_t rank = (size_t)comm_rank(t->comm);
+    size_t n = view->layout->elems;
+    size_t begin = n / P * rank;
+    size_t end = rank + 1 < P ? begin + n / P : n;
+    size_t own = plan_root_elems(view->plan, (int)rank);
+    const char *what = !all_finite(view->params + begin, end - begin)           ? "weight"
+                       : !all_finite(view->m, own) || !all_finite(view->v, own) ? "moment"
+                                                                                : NULL;
+
+    return comm_agree(t->comm,
+                      what ? fail(ST_NUMERIC,
+                                  "step %" PRIu64 ": found a %s that is not a finite "
+                                  "number; no checkpoint is written. Lower --lr, or "
+                                  "lengthen --warmup",
+                                  t->state.step, what)
+                           : ST_OK);
+}
+
 static enum status save(struct trainer *t)
 {
     struct checkpoint_view view = view_of(t);
@@ -33,6 +70,9 @@ static enum status save(struct trainer *t)
     enum status st;
 
     engine_flush(t->engine);
+    st = check_finite(t, &view);
+    if (st != ST_OK)
+        return st;
     st = checkpoint_save(t->comm, t->options->out, &t->state, &view, t->config_text,
                          t->meta.path[0] ? t->meta.path : NULL, path);
     if (st != ST_OK)
@@ -48,6 +88,11 @@ static enum status evaluate(struct trainer *t)
 
     if (st != ST_OK)
         return st;
+    if (!isfinite(loss))
+        return comm_agree(t->comm, fail(ST_NUMERIC,
+                                        "step %" PRIu64 ": validation loss %g: not a "
+                                        "finite number. Lower --lr, or lengthen --warmup",
+                                        t->state.step, loss));
     log_info("step %" PRIu64 "  validation loss %.4f", t->state.step, loss);
     if (loss < t->state.best_val_loss)
         t->state.best_val_loss = loss;
@@ -61,12 +106,14 @@ static enum status dropped_step(struct trainer *t, const struct step_result *r,
 {
     if (r->failed_ranks > 0)
         return comm_agree(t->comm, own);
-    return comm_agree(
-        t->comm, fail(ST_NUMERIC,
-                      "step %" PRIu64 ": loss %g, gradient norm %g: not a "
-                      "finite number; no weight was changed. Lower --lr, or lengthen "
-                      "--warmup",
-                      t->state.step + 1, r->loss, r->grad_norm));
+    return comm_agree(t->comm, fail(ST_NUMERIC,
+                                    "step %" PRIu64
+                                    ": loss %g, gradient norm %g: %s; no weight was "
+                                    "changed. Lower --lr, or lengthen --warmup",
+                                    t->state.step + 1, r->loss, r->grad_norm,
+                                    isfinite(r->loss) && isfinite(r->grad_norm)
+                                        ? "its square is not a finite number"
+                                        : "not a finite number"));
 }
 
 static void show_step(struct trainer *t, const struct step_result *r, double lr,
@@ -168,12 +215,18 @@ static void train_loop(void *arg)
     while (st == ST_OK && t->state.step < t->steps) {
         st = one_step(t, &bar, &recorded);
         bool last = t->state.step == t->steps;
+        enum status evaluated = ST_OK;
 
         if (st == ST_OK && t->eval_windows &&
             (last || due(t->state.step, t->options->eval_every)))
-            st = evaluate(t);
-        if (st == ST_OK && (last || due(t->state.step, t->options->save_every)))
+            evaluated = evaluate(t);
+        /* Bad validation data ends the run, but not without the steps it has done. */
+        bool wanted =
+            last || due(t->state.step, t->options->save_every) || evaluated != ST_OK;
+        if (st == ST_OK && evaluated != ST_NUMERIC && wanted)
             st = save(t);
+        if (st == ST_OK)
+            st = evaluated;
     }
     engine_flush(t->engine);
     progress_clear_line();

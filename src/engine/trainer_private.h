@@ -47,6 +47,13 @@ MUST_USE enum status trainer_make_run(struct trainer *t);
 /* What the run is, in a few lines. COLLECTIVE; rank 0 prints. */
 MUST_USE enum status trainer_banner(struct trainer *t);
 
+/* ---- trainer_memory.c ---- */
+/* What a rank takes at the very least; no overflow, whatever the shape. LOCAL, pure. */
+double trainer_least_bytes(const struct trainer *t);
+/* ST_NOMEM when the ranks of a host need more than is available there. COLLECTIVE,
+ * agreed; `bytes` of this rank. */
+MUST_USE enum status trainer_check_memory(struct trainer *t, double bytes);
+
 /* ---- trainer_data.c ---- */
 /* Fills the engine's buffers for a step; on failure the buffers hold harmless zeros. */
 MUST_USE enum status trainer_fetch(struct trainer *t, uint64_t step);

@@ -2,7 +2,10 @@
 /* Everything about a run that can be found wrong before it costs anything. */
 #include "engine/trainer_private.h"
 
+#include <dirent.h>
 #include <errno.h>
+#include <float.h>
+#include <fnmatch.h>
 #include <math.h>
 #include <sched.h>
 #include <stdio.h>
@@ -15,7 +18,7 @@
 #include "base/memory.h"
 #include "task/task.h"
 
-enum { DEFAULT_BLOCK_BYTES = 1 << 20 };
+enum { DEFAULT_BLOCK_BYTES = 1 << 20, MOST_WORKERS = 4096 };
 
 static bool is_set(const struct train_options *o, const char *name)
 {
@@ -27,12 +30,18 @@ static bool is_set(const struct train_options *o, const char *name)
 
 /* ---- model ---- */
 
+/* --resume names one itself: neither auto nor none. */
+static bool names_checkpoint(const struct train_options *o)
+{
+    return strcmp(o->resume, "auto") != 0 && strcmp(o->resume, "none") != 0;
+}
+
 static enum status find_resume(struct trainer *t)
 {
     const struct train_options *o = t->options;
     enum status st = ST_OK;
 
-    if (strcmp(o->resume, "auto") != 0 && strcmp(o->resume, "none") != 0) {
+    if (names_checkpoint(o)) {
         st = model_open(o->resume, &t->start);
         if (st == ST_OK && t->start.kind != MODEL_NATIVE)
             st = fail(ST_USAGE,
@@ -54,6 +63,15 @@ static enum status find_resume(struct trainer *t)
     return st;
 }
 
+/* Data with more ids than the model has would stop the run at the first of them. */
+static enum status check_vocabulary(const struct trainer *t)
+{
+    if (t->meta.vocab <= t->eo.shape.V)
+        return ST_OK;
+    return fail(ST_USAGE, "--model %s: found V=%zu, needs at least the %u of %s",
+                t->options->model, t->eo.shape.V, t->meta.vocab, t->meta.path);
+}
+
 static enum status find_shape(struct trainer *t)
 {
     const struct train_options *o = t->options;
@@ -72,7 +90,7 @@ static enum status find_shape(struct trainer *t)
                         t->start.path, t->start.shape.L, t->start.shape.H,
                         t->start.shape.C, t->start.shape.T, t->start.shape.V, o->model,
                         asked.L, asked.H, asked.C, asked.T, asked.V);
-        return ST_OK;
+        return check_vocabulary(t);
     }
     if (!t->resumed) {
         st = model_open(o->model, &t->start);
@@ -80,7 +98,7 @@ static enum status find_shape(struct trainer *t)
     }
     t->eo.shape = t->start.shape;
     t->eo.shape.Vp = round_up(t->eo.shape.V, VOCAB_PAD);
-    return st;
+    return st == ST_OK ? check_vocabulary(t) : st;
 }
 
 /* ---- batch ---- */
@@ -108,11 +126,15 @@ static enum status find_batch(struct trainer *t)
 
         if (is_set(o, "accum"))
             return fail(ST_USAGE, "--accum and --total-batch-tokens: needs one of them");
-        if (o->total_batch_tokens % micro)
+        if (o->total_batch_tokens % micro) {
+            size_t below = o->total_batch_tokens / micro * micro;
+
             return fail(ST_USAGE,
                         "--total-batch-tokens: found %zu, needs a multiple of "
-                        "%zu (ranks %zu x batch %zu x seq %zu)",
-                        o->total_batch_tokens, micro, P, o->batch, seq);
+                        "%zu (ranks %zu x batch %zu x seq %zu); nearest %zu or %zu",
+                        o->total_batch_tokens, micro, P, o->batch, seq,
+                        below ? below : micro, below ? below + micro : 2 * micro);
+        }
         t->eo.accum = o->total_batch_tokens / micro;
     }
     return ST_OK;
@@ -152,6 +174,19 @@ static enum status open_training_data(struct trainer *t)
     return st;
 }
 
+static bool folder_has_validation(const char *folder)
+{
+    DIR *dir = opendir(folder);
+    const struct dirent *entry = NULL;
+
+    while (dir && (entry = readdir(dir)))
+        if (!fnmatch("*_val_*.bin", entry->d_name, FNM_PERIOD))
+            break;
+    if (dir)
+        closedir(dir);
+    return entry != NULL;
+}
+
 /* Validation data: as asked, or the data folder's own; without any it is off. */
 static enum status open_validation_data(struct trainer *t)
 {
@@ -160,11 +195,11 @@ static enum status open_validation_data(struct trainer *t)
     uint64_t windows;
     enum status st;
 
-    if (!o->val && !file_is_folder(o->data))
+    if (!o->val && !(file_is_folder(o->data) && folder_has_validation(o->data)))
         return ST_OK;
     st = shards_open(where, "val", (uint32_t)t->eo.shape.V, &t->val);
     if (st != ST_OK)
-        return o->val ? st : ST_OK;
+        return st;
     windows = shards_windows(t->val, t->eo.seq, NULL);
     if (windows == 0 && o->val)
         return fail(ST_FORMAT,
@@ -178,8 +213,11 @@ static enum status open_validation_data(struct trainer *t)
                  t->eo.seq + 1);
     t->eval_windows = windows;
     if (o->eval_batches) {
-        uint64_t most = o->eval_batches * t->sampler.batch;
+        uint64_t most = windows / t->sampler.batch + 1;
 
+        if (o->eval_batches < most)
+            most = o->eval_batches;
+        most *= t->sampler.batch;
         t->eval_windows = windows < most ? windows : most;
     }
     return ST_OK;
@@ -187,27 +225,58 @@ static enum status open_validation_data(struct trainer *t)
 
 /* ---- length and rate ---- */
 
-static enum status find_schedule(struct trainer *t)
+/* Kernels calculate with floats: what is beyond them would become infinity, zero or one
+ * on the way. */
+static enum status check_rates(const struct trainer *t)
+{
+    const struct train_options *o = t->options;
+
+    if (!(o->lr > 0) || o->lr > (double)FLT_MAX || o->min_lr < 0)
+        return fail(ST_USAGE, "--lr %g --min-lr %g: needs 0 < lr <= %g and min-lr >= 0",
+                    o->lr, o->min_lr, (double)FLT_MAX);
+    if (is_set(o, "min-lr") && o->min_lr > o->lr)
+        return fail(ST_USAGE, "--min-lr %g: needs at most --lr %g", o->min_lr, o->lr);
+    if (o->beta1 < 0 || (float)o->beta1 >= 1 || o->beta2 < 0 || (float)o->beta2 >= 1)
+        return fail(ST_USAGE,
+                    "--beta1 %.12g --beta2 %.12g: needs 0 <= beta < 1 as floats",
+                    o->beta1, o->beta2);
+    if (o->eps < (double)FLT_MIN || o->eps > 1)
+        return fail(ST_USAGE, "--eps %g: needs %g to 1", o->eps, (double)FLT_MIN);
+    if (o->clip < 0)
+        return fail(ST_USAGE, "--clip %g: needs 0 (off) or more", o->clip);
+    if (o->weight_decay < 0 || o->weight_decay > (double)FLT_MAX)
+        return fail(ST_USAGE, "--weight-decay %g: needs 0 to %g", o->weight_decay,
+                    (double)FLT_MAX);
+    return ST_OK;
+}
+
+static enum status find_length(struct trainer *t)
 {
     const struct train_options *o = t->options;
     double per_epoch = (double)sampler_steps_per_epoch(&t->sampler);
+    const double most = 9e18; /* steps are saved as signed 64-bit numbers */
 
     if (o->steps && is_set(o, "epochs"))
         return fail(ST_USAGE, "--steps and --epochs: needs one of them");
-    if (!(o->epochs > 0) || !(o->lr > 0) || o->min_lr < 0)
+    if (!(o->epochs > 0) || o->epochs * per_epoch > most)
         return fail(ST_USAGE,
-                    "--epochs %g --lr %g --min-lr %g: epochs and lr must be "
-                    "above 0, min-lr not below",
-                    o->epochs, o->lr, o->min_lr);
-    if (o->beta1 < 0 || o->beta1 >= 1 || o->beta2 < 0 || o->beta2 >= 1 || !(o->eps > 0))
-        return fail(ST_USAGE,
-                    "--beta1 %g --beta2 %g --eps %g: betas must be in [0, 1), "
-                    "eps above 0",
-                    o->beta1, o->beta2, o->eps);
-    if (o->clip < 0 || o->weight_decay < 0)
-        return fail(ST_USAGE, "--clip %g --weight-decay %g: must not be below 0", o->clip,
-                    o->weight_decay);
+                    "--epochs %g: needs more than 0, and at most %g with %.0f steps each",
+                    o->epochs, most / per_epoch, per_epoch);
+    if ((double)o->steps > most)
+        return fail(ST_USAGE, "--steps: found %zu, needs at most %g", o->steps, most);
     t->steps = o->steps ? o->steps : (uint64_t)ceil(o->epochs * per_epoch);
+    return ST_OK;
+}
+
+static enum status find_schedule(struct trainer *t)
+{
+    const struct train_options *o = t->options;
+    enum status st = check_rates(t);
+
+    if (st == ST_OK)
+        st = find_length(t);
+    if (st != ST_OK)
+        return st;
     t->schedule =
         (struct schedule){.kind = (enum schedule_kind)o->schedule,
                           .lr = o->lr,
@@ -243,13 +312,32 @@ static enum status find_blocks(struct trainer *t)
     return st;
 }
 
+/* A run whose checkpoints are all damaged must not start anew by itself: it would write
+ * over them. */
+static enum status refuse_damaged(const char *run)
+{
+    struct path_list found = {0};
+    enum status st = checkpoint_list(run, &found);
+
+    if (st == ST_OK && found.count > 0)
+        st = fail(ST_FORMAT,
+                  "%s: found no whole checkpoint to go on from, newest is %s; needs one, "
+                  "or another --out",
+                  run, found.paths[found.count - 1]);
+    path_list_release(&found);
+    return st;
+}
+
 enum status trainer_find_latest(struct trainer *t)
 {
     enum status st = ST_OK;
 
     /* One rank looks, so that what it warns of is said once and all go on alike. */
-    if (comm_rank(t->comm) == 0 && t->options->out)
+    if (comm_rank(t->comm) == 0 && t->options->out && !names_checkpoint(t->options)) {
         st = checkpoint_latest(t->options->out, t->latest.path, &t->latest.found);
+        if (st == ST_OK && !t->latest.found)
+            st = refuse_damaged(t->options->out);
+    }
     st = comm_agree(t->comm, st);
     comm_broadcast(t->comm, &t->latest, sizeof t->latest, 0);
     return st;
@@ -263,6 +351,17 @@ enum status trainer_prepare(struct trainer *t)
     if (!o->data || !o->model || !o->out)
         return fail(ST_USAGE,
                     "train: needs --data, --model and --out; see weft help train");
+    if (!*o->data || !*o->model || !*o->out || !*o->resume)
+        return fail(ST_USAGE, "--%s: found '', needs a value",
+                    !*o->data    ? "data"
+                    : !*o->model ? "model"
+                    : !*o->out   ? "out"
+                                 : "resume");
+    if (o->threads > MOST_WORKERS)
+        return fail(ST_USAGE, "--threads: found %zu, needs at most %d", o->threads,
+                    MOST_WORKERS);
+    if (o->keep < 1)
+        return fail(ST_USAGE, "--keep: found 0, needs at least 1");
     t->eo.train = true;
     t->eo.layout = (enum layout_order)o->layout;
     t->eo.exchange = (enum exchange_engine)o->engine;
@@ -284,8 +383,6 @@ enum status trainer_prepare(struct trainer *t)
         st = find_schedule(t);
     if (st == ST_OK)
         st = find_blocks(t);
-    if (st == ST_OK && o->keep < 1)
-        st = fail(ST_USAGE, "--keep: found 0, needs at least 1");
     return st;
 }
 
@@ -316,7 +413,7 @@ int trainer_threads(struct trainer *t)
     int fair = cores / sharers > 1 ? cores / sharers : 1;
     int asked = (int)t->options->threads;
 
-    if (asked > cores)
+    if (asked > cores && comm_rank(t->comm) == 0)
         log_warn("%d workers on %d core%s: start mpirun with --bind-to none or --map-by "
                  "slot:PE=%d",
                  asked, cores, cores == 1 ? "" : "s", asked);
@@ -374,20 +471,6 @@ enum status trainer_make_run(struct trainer *t)
 
 /* ---- banner ---- */
 
-static double available_memory(void)
-{
-    char line[128];
-    double kib = 0;
-    FILE *f = fopen("/proc/meminfo", "re");
-
-    while (f && fgets(line, sizeof line, f))
-        if (sscanf(line, "MemAvailable: %lf", &kib) == 1)
-            break;
-    if (f)
-        fclose(f);
-    return kib * 1024;
-}
-
 static void print_banner(const struct trainer *t, const struct engine_plan *plan)
 {
     const struct engine_options *e = &t->eo;
@@ -428,16 +511,15 @@ static void print_banner(const struct trainer *t, const struct engine_plan *plan
 enum status trainer_banner(struct trainer *t)
 {
     struct engine_plan plan;
-    double available = available_memory();
-    enum status st =
-        engine_make_plan(&t->eo, comm_rank(t->comm), comm_size(t->comm), &plan);
+    /* The plan of an absurd model would itself take more than there is. */
+    enum status st = trainer_check_memory(t, trainer_least_bytes(t));
 
-    if (st == ST_OK && comm_rank(t->comm) == 0)
+    if (st == ST_OK)
+        st = comm_agree(t->comm, engine_make_plan(&t->eo, comm_rank(t->comm),
+                                                  comm_size(t->comm), &plan));
+    if (st != ST_OK)
+        return st;
+    if (comm_rank(t->comm) == 0)
         print_banner(t, &plan);
-    if (st == ST_OK && available > 0 && (double)plan.total > available)
-        st = fail(ST_NOMEM,
-                  "training: found %.2f GB of memory available, a rank needs "
-                  "%.2f GB; lower --batch or --seq, or use more ranks on other hosts",
-                  available * 1e-9, (double)plan.total * 1e-9);
-    return comm_agree(t->comm, st);
+    return trainer_check_memory(t, (double)plan.total);
 }
