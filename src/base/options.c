@@ -223,6 +223,9 @@ struct file_reader {
     enum status st;
 };
 
+/* Values of files live as long as the process, as argv does. */
+static struct path_list kept_values;
+
 static int on_pair(void *user, const char *section, const char *name, const char *value)
 {
     struct file_reader *reader = user;
@@ -237,13 +240,9 @@ static int on_pair(void *user, const char *section, const char *name, const char
             continue;
         if (row->on_command_line)
             return 1;
-        /* Kept for the life of the process, as argv is. */
-        char *copy = strdup(value);
-
-        reader->st =
-            copy ? set_row(row, where, copy) : fail(ST_NOMEM, "%s", reader->path);
-        if (row->kind != OPTION_TEXT || reader->st != ST_OK)
-            free(copy);
+        reader->st = path_list_add(&kept_values, value);
+        if (reader->st == ST_OK)
+            reader->st = set_row(row, where, kept_values.paths[kept_values.count - 1]);
         return reader->st == ST_OK;
     }
     reader->st = unknown_option(reader->table, where, name);
