@@ -187,7 +187,6 @@ static void command_line_wins_over_file(void **state)
     assert_int_equal(v.batch, 2);
     assert_true(v.lr > 0.49 && v.lr < 0.51 && v.quiet);
     assert_string_equal(v.data, "some where");
-    free((void *)(uintptr_t)v.data); /* texts of a file live as long as the program */
     assert_int_equal(v.engine, 1);
     assert_true(table[LR].set && !table[LR].on_command_line);
 }
