@@ -2,13 +2,14 @@
 """Tokens a second of `weft train` beside llm.c's train_gpt2, in turns, in one run.
 
     bench/llmc.py --weft build/weft --llmc 64=/path/train_gpt2 --llmc 256=/path/other \
-                  [--threads 2] [--rounds 5] [--steps 6] [--json FILE]
+                  [--threads 2] [--rounds 5] [--steps 4] [--json FILE]
 
 llm.c's program has B = 4 and its sequence length built in: give one binary for each T,
 built by its own Makefile (`make train_gpt2 CC=gcc`; `int T` in main() sets the length).
 Both train the same random 124M model, which this script writes, on the same tokens. A
-round runs one, then the other; the first step of each run is dropped; figures are the
-median over rounds of the median step. Needs numpy.
+round runs one, then the other. What is timed are the last --steps steps of each run: Weft
+has 4 steps before them, in which its memory is touched for the first time, llm.c one.
+Figures are medians: of the steps of a run, then of the runs. Needs numpy.
 """
 import argparse
 import json
@@ -23,6 +24,7 @@ import tempfile
 import numpy
 
 L, H, C, MAX_T, V, VP, B = 12, 12, 768, 1024, 50257, 50304, 4
+WEFT_WARM_UP = 4
 
 
 def write_model(path):
@@ -69,29 +71,30 @@ def run_weft(args, work, T):
     subprocess.run([args.weft, "train", "--data", f"{work}/dev/data/tinyshakespeare/"
                     "tiny_shakespeare_train.bin", "--model", f"{work}/gpt2_124M.bin",
                     "--out", run, "--batch", str(B), "--seq", str(T), "--threads",
-                    str(args.threads), "--steps", str(args.steps), "--lr", "1e-4",
+                    str(args.threads), "--steps", str(WEFT_WARM_UP + args.steps), "--lr", "1e-4",
                     "--weight-decay", "0", "--clip", "0", "--quiet"],
                    check=True, env=env)
     steps = [json.loads(line) for line in open(f"{run}/metrics.jsonl")]
-    times = [s["step_s"] for s in steps if "step_s" in s][1:]
+    times = [s["step_s"] for s in steps if "step_s" in s][WEFT_WARM_UP:]
     return B * T / statistics.median(times), steps[0]["loss"]
 
 
 def run_llmc(args, work, T, binary):
     env = dict(os.environ, OMP_NUM_THREADS=str(args.threads))
     times, first_loss = [], None
-    with subprocess.Popen([os.path.abspath(binary)], cwd=work, env=env,
+    # Into a pipe its lines would come in blocks, after the last step.
+    with subprocess.Popen(["stdbuf", "-oL", os.path.abspath(binary)], cwd=work, env=env,
                           stdout=subprocess.PIPE, text=True) as process:
         for line in process.stdout:
             m = re.match(r"step \d+: train loss (\S+) \(took (\S+) ms\)", line)
             if m:
                 first_loss = first_loss or float(m.group(1))
                 times.append(float(m.group(2)) / 1e3)
-            if len(times) >= args.steps:
-                process.terminate()
+            if len(times) > args.steps:
+                process.kill()
                 break
-    if len(times) < args.steps:
-        sys.exit(f"{binary}: found {len(times)} steps, needs {args.steps}")
+    if len(times) <= args.steps:
+        sys.exit(f"{binary}: found {len(times)} steps, needs {args.steps + 1}")
     return B * T / statistics.median(times[1:]), first_loss
 
 
@@ -101,7 +104,7 @@ def main():
     p.add_argument("--llmc", action="append", required=True, metavar="T=PATH")
     p.add_argument("--threads", type=int, default=2)
     p.add_argument("--rounds", type=int, default=5)
-    p.add_argument("--steps", type=int, default=6)
+    p.add_argument("--steps", type=int, default=4)
     p.add_argument("--json")
     args = p.parse_args()
     args.weft = os.path.abspath(args.weft)

@@ -26,6 +26,7 @@ struct command {
     enum status (*run)(int argc, char **argv, int *exit_code);
     const char *summary;       /* one line of `weft help` */
     bool outlives_its_readers; /* a closed pipe on stdout or stderr does not end it */
+    bool one_process;          /* refused under mpirun with several ranks */
 };
 
 /* Ends with a row whose name is NULL. */

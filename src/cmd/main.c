@@ -13,16 +13,16 @@
 #include "base/log.h"
 #include "base/options.h"
 #include "cmd/cmd.h"
-#include "comm/comm.h"
 #include "task/task.h"
 
 const struct command command_table[] = {
-    {"tokenize", cmd_tokenize, "turn text files into token files", false},
-    {"train", cmd_train, "train a model, under mpirun on many ranks", true},
-    {"generate", cmd_generate, "continue a prompt with a trained model", false},
-    {"info", cmd_info, "say what a file or run folder is and whether it is whole", false},
-    {"check", cmd_check, "test this machine: kernels, tasks, MPI", false},
-    {"help", cmd_help, "this overview, or the options of one command", false},
+    {"tokenize", cmd_tokenize, "turn text files into token files", false, true},
+    {"train", cmd_train, "train a model, under mpirun on many ranks", true, false},
+    {"generate", cmd_generate, "continue a prompt with a trained model", false, false},
+    {"info", cmd_info, "say what a file or run folder is and whether it is whole", false,
+     true},
+    {"check", cmd_check, "test this machine: kernels, tasks, MPI", false, false},
+    {"help", cmd_help, "this overview, or the options of one command", false, false},
     {0}};
 
 const struct command *command_find(const char *name)
@@ -47,9 +47,50 @@ const struct command *command_find(const char *name)
     return NULL;
 }
 
+/* What the launcher says of this process, without starting MPI; `otherwise` where no
+ * launcher is. */
+static long launcher_number(const char *const names[3], long otherwise)
+{
+    for (int i = 0; i < 3; i++) {
+        const char *text = getenv(names[i]);
+
+        if (text)
+            return strtol(text, NULL, 10);
+    }
+    return otherwise;
+}
+
+/* One line of a job, however many ranks were started: for what is found wrong before the
+ * ranks know each other. */
+static void tell_once(void)
+{
+    static const char *const rank[3] = {"OMPI_COMM_WORLD_RANK", "PMI_RANK",
+                                        "SLURM_PROCID"};
+
+    if (launcher_number(rank, 0) == 0)
+        log_error("%s", fail_text());
+}
+
+static enum status check_alone(const struct command *c)
+{
+    static const char *const size[3] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE",
+                                        "SLURM_STEP_NUM_TASKS"};
+    long ranks = launcher_number(size, 1);
+
+    if (c->one_process && ranks > 1)
+        return fail(ST_USAGE, "%s: found %ld ranks, runs as one process alone", c->name,
+                    ranks);
+    return ST_OK;
+}
+
 static int run_command(const struct command *c, int argc, char **argv)
 {
     int exit_code = 0;
+
+    if (check_alone(c) != ST_OK) {
+        tell_once();
+        return status_exit_code(ST_USAGE);
+    }
 
     /* A run of days goes on when the terminal or log reader it writes to is gone; the
      * short commands end quietly, as `weft info FILE | head` should. */
@@ -77,27 +118,6 @@ static int finish_stdout(const struct command *c, int exit_code)
     return 1;
 }
 
-/* Tells of a command that does not exist; once, however many ranks were started. */
-static void tell_unknown(void)
-{
-    static const char *const launched[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE",
-                                           "PMIX_RANK", "SLURM_STEP_ID"};
-    struct comm *comm = NULL;
-    char text[256];
-
-    (void)snprintf(text, sizeof text, "%s", fail_text());
-    for (size_t i = 0; !comm && i < sizeof launched / sizeof *launched; i++)
-        if (getenv(launched[i]) && comm_start(&comm) != ST_OK)
-            break;
-    enum status st = fail(ST_USAGE, "%s", text);
-    if (comm)
-        st = comm_agree(comm, st);
-    else
-        log_error("%s", fail_text());
-    require(st == ST_USAGE);
-    comm_stop(comm);
-}
-
 int main(int argc, char **argv)
 {
     const struct command *c = NULL;
@@ -116,7 +136,7 @@ int main(int argc, char **argv)
         if (c) {
             exit_code = run_command(c, argc - 1, argv + 1);
         } else {
-            tell_unknown();
+            tell_once();
             exit_code = status_exit_code(ST_USAGE);
         }
     }

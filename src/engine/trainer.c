@@ -258,6 +258,15 @@ static enum status load_start(struct trainer *t)
     if (st != ST_OK)
         return st;
     log_info("resumed from %s at step %" PRIu64, t->start.path, t->state.step);
+    if (t->state.seed != t->sampler.seed) {
+        if (trainer_option_is_set(t, "seed"))
+            log_info("seed changed from %" PRIu64 " to %" PRIu64
+                     ": the data order is another one from here on",
+                     t->state.seed, t->sampler.seed);
+        else
+            t->sampler.seed = t->state.seed;
+        t->state.seed = t->sampler.seed;
+    }
     if (t->state.batch_windows != t->sampler.batch) {
         log_info("global batch changed from %" PRIu64 " to %" PRIu64
                  " sequences: the data order goes on from step %" PRIu64

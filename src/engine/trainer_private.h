@@ -37,6 +37,8 @@ struct trainer {
 /* ---- trainer_setup.c: everything that is checked before step 1 ---- */
 /* Looks for the newest complete checkpoint in the run folder. COLLECTIVE, agreed. */
 MUST_USE enum status trainer_find_latest(struct trainer *t);
+/* The user gave this option, on the command line or in a file. */
+bool trainer_option_is_set(const struct trainer *t, const char *name);
 /* LOCAL: reads options, data and model; nothing is allocated for training. */
 MUST_USE enum status trainer_prepare(struct trainer *t);
 /* Worker threads for this rank: as asked, or the cores this rank may use divided by the

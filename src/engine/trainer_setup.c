@@ -20,9 +20,9 @@
 
 enum { DEFAULT_BLOCK_BYTES = 1 << 20, MOST_WORKERS = 4096 };
 
-static bool is_set(const struct train_options *o, const char *name)
+bool trainer_option_is_set(const struct trainer *t, const char *name)
 {
-    for (const struct option_row *row = o->table; row->name; row++)
+    for (const struct option_row *row = t->options->table; row->name; row++)
         if (!strcmp(row->name, name))
             return row->set;
     bug("no option %s", name);
@@ -124,7 +124,7 @@ static enum status find_batch(struct trainer *t)
     if (o->total_batch_tokens) {
         size_t micro = P * o->batch * seq;
 
-        if (is_set(o, "accum"))
+        if (trainer_option_is_set(t, "accum"))
             return fail(ST_USAGE, "--accum and --total-batch-tokens: needs one of them");
         if (o->total_batch_tokens % micro) {
             size_t below = o->total_batch_tokens / micro * micro;
@@ -234,7 +234,7 @@ static enum status check_rates(const struct trainer *t)
     if (!(o->lr > 0) || o->lr > (double)FLT_MAX || o->min_lr < 0)
         return fail(ST_USAGE, "--lr %g --min-lr %g: needs 0 < lr <= %g and min-lr >= 0",
                     o->lr, o->min_lr, (double)FLT_MAX);
-    if (is_set(o, "min-lr") && o->min_lr > o->lr)
+    if (trainer_option_is_set(t, "min-lr") && o->min_lr > o->lr)
         return fail(ST_USAGE, "--min-lr %g: needs at most --lr %g", o->min_lr, o->lr);
     if (o->beta1 < 0 || (float)o->beta1 >= 1 || o->beta2 < 0 || (float)o->beta2 >= 1)
         return fail(ST_USAGE,
@@ -256,7 +256,7 @@ static enum status find_length(struct trainer *t)
     double per_epoch = (double)sampler_steps_per_epoch(&t->sampler);
     const double most = 9e18; /* steps are saved as signed 64-bit numbers */
 
-    if (o->steps && is_set(o, "epochs"))
+    if (o->steps && trainer_option_is_set(t, "epochs"))
         return fail(ST_USAGE, "--steps and --epochs: needs one of them");
     if (!(o->epochs > 0) || o->epochs * per_epoch > most)
         return fail(ST_USAGE,
@@ -277,12 +277,12 @@ static enum status find_schedule(struct trainer *t)
         st = find_length(t);
     if (st != ST_OK)
         return st;
-    t->schedule =
-        (struct schedule){.kind = (enum schedule_kind)o->schedule,
-                          .lr = o->lr,
-                          .min_lr = is_set(o, "min-lr") ? o->min_lr : o->lr / 10,
-                          .warmup = is_set(o, "warmup") ? o->warmup : t->steps / 20,
-                          .steps = t->steps};
+    t->schedule = (struct schedule){
+        .kind = (enum schedule_kind)o->schedule,
+        .lr = o->lr,
+        .min_lr = trainer_option_is_set(t, "min-lr") ? o->min_lr : o->lr / 10,
+        .warmup = trainer_option_is_set(t, "warmup") ? o->warmup : t->steps / 20,
+        .steps = t->steps};
     t->eo.adamw = (struct adamw_options){o->beta1, o->beta2, o->eps, o->weight_decay};
     t->eo.clip = o->clip;
     return ST_OK;
