@@ -78,8 +78,7 @@ static enum status check_alone(const struct command *c)
     long ranks = launcher_number(size, 1);
 
     if (c->one_process && ranks > 1)
-        return fail(ST_USAGE, "%s: found %ld ranks, runs as one process alone", c->name,
-                    ranks);
+        return fail(ST_USAGE, "%s: found %ld ranks, runs as one process", c->name, ranks);
     return ST_OK;
 }
 
