@@ -19,6 +19,7 @@ const struct command command_table[] = {
     {"tokenize", cmd_tokenize, "turn text files into token files", false, true},
     {"train", cmd_train, "train a model, under mpirun on many ranks", true, false},
     {"generate", cmd_generate, "continue a prompt with a trained model", false, false},
+    {"convert", cmd_convert, "write a model in another file format", false, true},
     {"info", cmd_info, "say what a file or run folder is and whether it is whole", false,
      true},
     {"check", cmd_check, "test this machine: kernels, tasks, MPI", false, false},
