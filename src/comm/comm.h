@@ -40,7 +40,8 @@ const char *comm_library(const struct comm *c);
 /* Name of the host of this rank. */
 const char *comm_host(const struct comm *c);
 
-/* ---- control: blocking, small, outside steps; a communicator of their own ----------- */
+/* ---- control: blocking, small, outside steps; a communicator of their own -----------
+ */
 
 /* The worst status of all ranks. When it is not ST_OK, the lowest rank that has it logs
  * its fail_text() as one error line; the others stay silent. COLLECTIVE. */
@@ -58,7 +59,8 @@ void comm_gather_all(struct comm *c, const void *mine, size_t bytes, void *out);
 MUST_USE enum status comm_same(struct comm *c, const void *data, size_t bytes,
                                const char *what);
 
-/* ---- exchange: the update phase's traffic (strategy reduce-broadcast) --------------- */
+/* ---- exchange: the update phase's traffic (strategy reduce-broadcast) ---------------
+ */
 
 /* Called once when an operation is complete, from the communication thread or, with one
  * rank, from the caller. */

@@ -83,8 +83,8 @@ MUST_USE enum status shard_writer_finish(struct shard_writer *w);
 MUST_USE enum status shard_writer_close(struct shard_writer *w, size_t *files,
                                         uint64_t *last_tokens);
 /* The name of the file-th shard of a set. */
-void shard_writer_name(const char *folder, const char *stem, const char *split, size_t file,
-                       char *buf, size_t buf_bytes);
+void shard_writer_name(const char *folder, const char *stem, const char *split,
+                       size_t file, char *buf, size_t buf_bytes);
 /* Throws away what is unfinished and removes .tmp files; NULL allowed. */
 void shard_writer_discard(struct shard_writer *w);
 

@@ -58,7 +58,7 @@ struct model {
     const float *params;
     float *grads; /* NULL when the model was made for inference */
 
-    int32_t *positions;         /* [N] */
+    int32_t *positions;               /* [N] */
     struct layer_state *layers;       /* [L]; entry L-1's output goes to x_last */
     float *x_last;                    /* [N][C] residual stream after the last layer */
     float *lnf_mean, *lnf_rstd, *lnf; /* [N], [N], [N][C] */
