@@ -30,6 +30,8 @@ int status_exit_code(enum status st)
     switch (st) {
     case ST_OK:
         return 0;
+    case ST_STOPPED:
+        return 4;
     case ST_USAGE:
         return 2;
     case ST_IO:

@@ -16,12 +16,13 @@
  * worst of them. */
 enum status {
     ST_OK = 0,
-    ST_USAGE = -1,   /* option or argument of the user               exit code 2 */
-    ST_IO = -2,      /* the system refused to open, read, write ...  exit code 1 */
-    ST_FORMAT = -3,  /* a file is not what it should be              exit code 1 */
-    ST_NOMEM = -4,   /* not enough memory                            exit code 1 */
-    ST_NUMERIC = -5, /* NaN or infinity in loss or gradient          exit code 3 */
-    ST_BUG = -6      /* an invariant of ours is broken               exit code 70 */
+    ST_STOPPED = -1, /* no failure: stopped on request, saved        exit code 4 */
+    ST_USAGE = -2,   /* option or argument of the user               exit code 2 */
+    ST_IO = -3,      /* the system refused to open, read, write ...  exit code 1 */
+    ST_FORMAT = -4,  /* a file is not what it should be              exit code 1 */
+    ST_NOMEM = -5,   /* not enough memory                            exit code 1 */
+    ST_NUMERIC = -6, /* NaN or infinity in loss or gradient          exit code 3 */
+    ST_BUG = -7      /* an invariant of ours is broken               exit code 70 */
 };
 
 /* Records the error text of this thread and returns `code`, so that callers write

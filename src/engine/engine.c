@@ -356,6 +356,7 @@ static void read_result(struct engine *e, double seconds, struct step_result *ou
     *out = (struct step_result){.loss = e->agreed[0] / tokens,
                                 .grad_norm = sqrt(e->agreed[1]),
                                 .failed_ranks = (int)e->agreed[2],
+                                .stop = e->agreed[3] > 0,
                                 .step_s = seconds,
                                 .comm_busy_s = traffic.busy_s,
                                 .tasks = tasks.tasks,
@@ -391,6 +392,11 @@ void engine_step(struct engine *e, double lr, uint64_t adam_step, bool local_fai
     e->update_pending = out->finite && out->failed_ranks == 0;
     e->adamw = adamw_constants(&e->options.adamw, lr, adam_step,
                                clip_scale(out->grad_norm, e->options.clip));
+}
+
+void engine_request_stop(struct engine *e)
+{
+    e->stop_wanted = true;
 }
 
 void engine_gradients(struct engine *e, struct step_result *out)

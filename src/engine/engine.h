@@ -82,6 +82,7 @@ struct step_result {
     double grad_norm;      /* global, before clipping */
     bool finite;           /* loss and norm are, and so is the clipped norm's square */
     int failed_ranks;      /* ranks that said local_failure */
+    bool stop;             /* a rank called engine_request_stop before its agreement */
     double step_s;         /* wall time of the window */
     double comm_busy_s;    /* with communication in flight, on this rank */
     double comm_exposed_s; /* all workers idle while tasks were unfinished */
@@ -97,6 +98,10 @@ struct step_result {
  *          not fill its buffers */
 void engine_step(struct engine *e, double lr, uint64_t adam_step, bool local_failure,
                  struct step_result *out);
+
+/* This rank wants the run to stop: every rank's next step_result says so. Between steps,
+ * from the training loop. */
+void engine_request_stop(struct engine *e);
 
 /* Does the scheduled update, if any: afterwards params are equal on all ranks and no
  * message is in flight. COLLECTIVE. */

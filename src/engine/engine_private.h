@@ -78,6 +78,7 @@ struct engine {
     double agreed[EXCHANGE_AGREE_MAX];
 
     size_t next_block; /* first block whose reduction is not yet spawned */
+    bool stop_wanted;  /* to be said with the next agreement */
     bool update_pending;
     struct adamw adamw; /* of the pending update */
 };

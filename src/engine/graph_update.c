@@ -135,7 +135,8 @@ static void do_agree(void *args, struct task_event event)
     e->agreed[1] = squares;
     e->agreed[2] = j->failed ? 1 : 0; /* this rank failed */
     j->event = event;
-    exchange_agree(e->exchange, e->agreed, 3, complete, &j->event);
+    e->agreed[3] = e->stop_wanted ? 1 : 0;
+    exchange_agree(e->exchange, e->agreed, 4, complete, &j->event);
 }
 
 void spawn_agreement(struct engine *e, bool local_failure)

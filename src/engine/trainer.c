@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/progress.h"
+#include "engine/stop.h"
 
 enum { LOG_LINES_WANTED = 50 };
 
@@ -77,7 +78,8 @@ static enum status save(struct trainer *t)
                          t->meta.path[0] ? t->meta.path : NULL, path);
     if (st != ST_OK)
         return st;
-    log_info("saved %s (%.1f s)", path, clock_s() - start);
+    t->save_s = clock_s() - start;
+    log_info("saved %s (%.1f s)", path, t->save_s);
     return checkpoint_prune(t->comm, t->options->out, t->options->keep);
 }
 
@@ -171,16 +173,29 @@ static void note_epoch(const struct trainer *t)
                  t->state.step / per_epoch + 1);
 }
 
+/* Leaves room for the step at hand and for saving. A rank that thinks so says so; all
+ * stop with it. */
+static bool time_is_over(const struct trainer *t)
+{
+    const double least_s = 2; /* before the first save has been timed */
+    double save_s = t->save_s > least_s ? t->save_s : least_s;
+
+    return t->time_limit_s > 0 &&
+           stop_elapsed_s() + 2 * t->longest_step_s + 1.5 * save_s > t->time_limit_s;
+}
+
 /* One step; the local status of recording it comes back in *recorded, to be agreed on
  * with the next step's data. */
 static enum status one_step(struct trainer *t, struct progress *bar,
-                            enum status *recorded)
+                            enum status *recorded, bool *stop)
 {
     double lr = schedule_rate(&t->schedule, t->state.step);
     enum status own = *recorded;
     struct step_result r;
 
     note_epoch(t);
+    if (stop_signalled() || time_is_over(t))
+        engine_request_stop(t->engine);
     if (own == ST_OK)
         own = trainer_fetch(t, t->state.step);
     engine_step(t->engine, lr, t->state.adam_step + 1, own != ST_OK, &r);
@@ -190,9 +205,19 @@ static enum status one_step(struct trainer *t, struct progress *bar,
     t->state.adam_step++;
     t->state.tokens += t->sampler.batch * t->eo.seq;
     t->state.wall_s += r.step_s;
+    t->longest_step_s = fmax(t->longest_step_s, r.step_s);
+    *stop = r.stop;
     show_step(t, &r, lr, bar);
     *recorded = record_step(t, &r, lr);
     return ST_OK;
+}
+
+static enum status say_stopped(const struct trainer *t)
+{
+    log_info("stopped at step %" PRIu64 " of %" PRIu64 " (%s); the same command goes on "
+             "from there",
+             t->state.step, t->steps, time_is_over(t) ? "time limit" : "signal");
+    return ST_STOPPED;
 }
 
 static bool due(uint64_t step, size_t every)
@@ -213,25 +238,29 @@ static void train_loop(void *arg)
                    comm_rank(t->comm) == 0 && !t->options->quiet);
     bar.first = (double)t->state.step;
     while (st == ST_OK && t->state.step < t->steps) {
-        st = one_step(t, &bar, &recorded);
+        bool stop = false;
+
+        st = one_step(t, &bar, &recorded, &stop);
         bool last = t->state.step == t->steps;
         enum status evaluated = ST_OK;
 
-        if (st == ST_OK && t->eval_windows &&
+        if (st == ST_OK && t->eval_windows && !(stop && !last) &&
             (last || due(t->state.step, t->options->eval_every)))
             evaluated = evaluate(t);
         /* Bad validation data ends the run, but not without the steps it has done. */
-        bool wanted =
-            last || due(t->state.step, t->options->save_every) || evaluated != ST_OK;
+        bool wanted = stop || last || due(t->state.step, t->options->save_every) ||
+                      evaluated != ST_OK;
         if (st == ST_OK && evaluated != ST_NUMERIC && wanted)
             st = save(t);
         if (st == ST_OK)
             st = evaluated;
+        if (st == ST_OK && stop && !last)
+            st = say_stopped(t);
     }
     engine_flush(t->engine);
     progress_clear_line();
-    t->st = comm_agree(t->comm, st == ST_OK ? recorded : ST_OK);
-    if (st != ST_OK)
+    t->st = comm_agree(t->comm, st == ST_OK || st == ST_STOPPED ? recorded : ST_OK);
+    if (t->st == ST_OK)
         t->st = st;
 }
 
@@ -327,6 +356,8 @@ static enum status run(struct trainer *t)
 enum status train_run(struct comm *c, const struct train_options *o)
 {
     struct trainer t = {.comm = c, .options = o};
+
+    stop_watch();
     enum status st = run(&t);
 
     engine_free(t.engine);

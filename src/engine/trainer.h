@@ -26,6 +26,7 @@ struct train_options {
     const char *block_bytes; /* a size, "auto" or "one" */
     size_t eval_every, eval_batches;
     size_t save_every, keep;
+    const char *time_limit; /* "23h50m", or NULL */
     size_t log_every;
     bool dry_run, quiet, trace_data;
     const char *isa;
@@ -35,7 +36,8 @@ struct train_options {
 
 /* Runs to the end of training. Everything that can be checked is checked before step 1.
  * Call     COLLECTIVE, SAME options
- * Returns  status agreed by all ranks, already told to the user by one of them */
+ * Returns  status agreed by all ranks, already told to the user by one of them;
+ *          ST_STOPPED after a checkpoint on request (signal or time limit) */
 MUST_USE enum status train_run(struct comm *c, const struct train_options *o);
 
 #endif

@@ -25,8 +25,10 @@ struct trainer {
     } latest;                /* newest complete checkpoint of the run folder */
     struct model_file start; /* where the weights come from, when has_start */
     bool has_start, resumed;
-    uint64_t steps;        /* of the whole run */
-    uint64_t eval_windows; /* of each evaluation; 0: off */
+    uint64_t steps;                /* of the whole run */
+    double time_limit_s;           /* 0: none */
+    double save_s, longest_step_s; /* seen so far; what a stop in time has to leave */
+    uint64_t eval_windows;         /* of each evaluation; 0: off */
     struct engine *engine;
     struct metrics *metrics; /* rank 0 */
     struct run_state state;

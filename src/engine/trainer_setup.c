@@ -16,6 +16,7 @@
 #include "base/files.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include "engine/stop.h"
 #include "task/task.h"
 
 enum { DEFAULT_BLOCK_BYTES = 1 << 20, MOST_WORKERS = 4096 };
@@ -383,6 +384,8 @@ enum status trainer_prepare(struct trainer *t)
         st = find_schedule(t);
     if (st == ST_OK)
         st = find_blocks(t);
+    if (st == ST_OK && o->time_limit)
+        st = stop_parse_limit(o->time_limit, &t->time_limit_s);
     return st;
 }
 
