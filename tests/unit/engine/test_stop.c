@@ -7,9 +7,9 @@
 #include <stdint.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "engine/stop.h"
+
+#include <cmocka.h>
 
 static void limits_are_read(void **state)
 {
