@@ -12,7 +12,7 @@
 
 #include "base/files.h"
 
-enum { MAX_ROWS = 96, MAX_WORD = 64 };
+enum { MAX_ROWS = 96, MAX_WORD = 64, MAX_FILE_VALUE = 160 };
 
 static size_t count_rows(const struct option_row *table)
 {
@@ -173,6 +173,14 @@ static enum status unknown_option(const struct option_row *table, const char *wh
     return fail(ST_USAGE, "%s%s: no such option", where, name);
 }
 
+static int find_row(const struct option_row *table, const char *name)
+{
+    for (int i = 0; table[i].name; i++)
+        if (!strcmp(table[i].name, name))
+            return i;
+    return -1;
+}
+
 enum status options_parse(struct option_row *table, int argc, char **argv, char ***rest,
                           int *n_rest)
 {
@@ -190,7 +198,9 @@ enum status options_parse(struct option_row *table, int argc, char **argv, char 
     optind = 0; /* glibc: start afresh, also after another table */
     opterr = 0;
     /* The leading ':' tells a missing value from an unknown option. */
-    while ((c = getopt_long(argc, argv, ":", longs, &index)) != -1) {
+    while ((c = getopt_long(argc, argv, ":h", longs, &index)) != -1) {
+        if (c == 'h' && (index = find_row(table, "help")) >= 0)
+            c = 0;
         if (c == 0) {
             struct option_row *row = &table[index];
             enum status st =
@@ -303,9 +313,16 @@ void option_format(const struct option_row *row, char *buf, size_t buf_bytes)
         return;
     }
     case OPTION_SIZE:
-        (void)snprintf(buf, buf_bytes, "%zu", *(size_t *)row->value);
+        if (*(size_t *)row->value == OPTION_SIZE_UNSET)
+            buf[0] = 0;
+        else
+            (void)snprintf(buf, buf_bytes, "%zu", *(size_t *)row->value);
         return;
     case OPTION_NUMBER:
+        if (isnan(*(double *)row->value)) {
+            buf[0] = 0;
+            return;
+        }
         (void)snprintf(buf, buf_bytes, "%.17g", *(double *)row->value);
         /* 0.1, not 0.10000000000000001, wherever fewer digits give the same number. */
         for (int digits = 1; digits < 17; digits++) {
@@ -331,6 +348,19 @@ void option_format(const struct option_row *row, char *buf, size_t buf_bytes)
     }
 }
 
+/* A value that the reader would give back as it is: no comment, no line break, no blanks
+ * at its ends, no longer than a line may be. */
+static bool survives_file(const char *value)
+{
+    size_t n = strlen(value);
+
+    if (n > MAX_FILE_VALUE || strpbrk(value, "\r\n"))
+        return false;
+    if (strchr(" \t;", value[0]) || strchr(" \t", value[n - 1]))
+        return false;
+    return !strstr(value, " ;") && !strstr(value, "\t;");
+}
+
 enum status options_write_file(const struct option_row *table, const char *path,
                                const char *const *skip)
 {
@@ -347,9 +377,14 @@ enum status options_write_file(const struct option_row *table, const char *path,
         for (const char *const *s = skip; s && *s; s++)
             skipped = skipped || !strcmp(*s, row->name);
         option_format(row, value, sizeof value);
-        /* An unset text has no value to write down. */
-        if (!skipped && value[0])
+        /* An unset option has no value to write down. */
+        if (skipped || !value[0])
+            continue;
+        if (survives_file(value))
             fprintf(f, "%s = %s\n", row->name, value);
+        else
+            fprintf(f, "# %s: its value cannot stand in a file of this form\n",
+                    row->name);
     }
     enum status st = fclose(f) == 0 ? ST_OK : fail(ST_NOMEM, "%s: no memory", path);
     if (st == ST_OK)

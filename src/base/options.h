@@ -9,6 +9,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "base/status.h"
 
@@ -30,12 +31,16 @@ struct option_row {
     bool on_command_line; /* out */
 };
 
+/* A default that stands for "not given": it is neither shown nor written to a file. NaN
+ * is the same for OPTION_NUMBER, NULL and "" for OPTION_TEXT. */
+#define OPTION_SIZE_UNSET SIZE_MAX
+
 /* Tables end with a row whose name is NULL. */
 
-/* Parses argv[1..]; options may stand before, between and after the other arguments.
- * Out      *rest, *n_rest: the arguments that are no options (pointers into argv)
- * Returns  ST_USAGE for an unknown option (with the nearest known name), a missing or
- *          unreadable value (with what was found and what is needed) */
+/* Parses argv[1..]; -h is --help; options may stand before, between and after the other
+ * arguments. Out      *rest, *n_rest: the arguments that are no options (pointers into
+ * argv) Returns  ST_USAGE for an unknown option (with the nearest known name), a missing
+ * or unreadable value (with what was found and what is needed) */
 MUST_USE enum status options_parse(struct option_row *table, int argc, char **argv,
                                    char ***rest, int *n_rest);
 
@@ -44,7 +49,8 @@ MUST_USE enum status options_parse(struct option_row *table, int argc, char **ar
 MUST_USE enum status options_read_file(struct option_row *table, const char *path);
 
 /* Writes every row as `key = value` (set or default), atomically. Rows whose name is in
- * `skip` (NULL-terminated, may be NULL) are left out. */
+ * `skip` (NULL-terminated, may be NULL) are left out, and so are rows without a value; a
+ * value that could not be read back is named in a comment instead. */
 MUST_USE enum status options_write_file(const struct option_row *table, const char *path,
                                         const char *const *skip);
 

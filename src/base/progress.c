@@ -5,12 +5,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 
 static const double plain_period_s = 10;
 static const double live_period_s = 0.1;
+
+static const char redraw[] = "\r\033[K";
 
 /* True while a live line without a final newline stands on the terminal. */
 static atomic_bool line_is_open;
@@ -45,6 +48,18 @@ void progress_clear_line(void)
     }
 }
 
+/* A wrapped line could not be redrawn in place. The escape at its head takes no room. */
+static size_t cut_to_terminal(size_t bytes)
+{
+    struct winsize size;
+    size_t room;
+
+    if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0)
+        return bytes;
+    room = strlen(redraw) + size.ws_col - 1;
+    return bytes < room ? bytes : room;
+}
+
 static void draw(struct progress *p, double done, const char *extra, bool last)
 {
     char line[512];
@@ -54,7 +69,7 @@ static void draw(struct progress *p, double done, const char *extra, bool last)
     size_t n = 0;
 
     n += (size_t)snprintf(line, sizeof line, "%s%s ",
-                          p->live ? "\r\033[K" : "weft: ", p->label);
+                          p->live ? redraw : "weft: ", p->label);
     if (p->total > 0)
         n += (size_t)snprintf(line + n, sizeof line - n, "%.6g/%.6g %s (%.0f %%)", done,
                               p->total, p->unit, 100 * done / p->total);
@@ -72,6 +87,8 @@ static void draw(struct progress *p, double done, const char *extra, bool last)
                               format_duration((p->total - done) / rate, eta, sizeof eta));
     if (n >= sizeof line - 1)
         n = sizeof line - 2;
+    if (p->live)
+        n = cut_to_terminal(n);
     if (!p->live || last)
         line[n++] = '\n';
     atomic_store(&line_is_open, p->live && !last);

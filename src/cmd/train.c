@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT */
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -23,7 +24,9 @@ static void fill_table(struct option_row *table, struct train_options *o,
          "gpt2, gpt2-medium, ..., d12, L=6,H=6,C=384,T=256, or a model to start from", 0,
          0},
         {"out", OPTION_TEXT, &o->out, "RUN", "run folder", 0, 0},
-        {"batch", OPTION_SIZE, &o->batch, "N", "sequences a rank and micro-batch", 0, 0},
+        {"batch", OPTION_SIZE, &o->batch, "N",
+         "sequences a rank and micro-batch; a step has ranks x batch x accum of them", 0,
+         0},
         {"seq", OPTION_SIZE, &o->seq, "N", "tokens a sequence; 0: the model's T", 0, 0},
         {"accum", OPTION_SIZE, &o->accum, "N", "micro-batches a step", 0, 0},
         {"total-batch-tokens", OPTION_SIZE, &o->total_batch_tokens, "N",
@@ -64,7 +67,8 @@ static void fill_table(struct option_row *table, struct train_options *o,
         {"eval-batches", OPTION_SIZE, &o->eval_batches, "N",
          "global batches an evaluation; 0: all validation data", 0, 0},
         {"save-every", OPTION_SIZE, &o->save_every, "N",
-         "steps between checkpoints; 0: only at the end", 0, 0},
+         "steps between checkpoints; 0: only at the end; every 10 minutes when not given",
+         0, 0},
         {"keep", OPTION_SIZE, &o->keep, "N", "checkpoints to keep", 0, 0},
         {"resume", OPTION_TEXT, &o->resume, "auto|PATH|none", "where to go on from", 0,
          0},
@@ -129,6 +133,9 @@ enum status cmd_train(int argc, char **argv, int *exit_code)
                               .accum = 1,
                               .epochs = 1,
                               .lr = 6e-4,
+                              .min_lr = NAN,
+                              .warmup = OPTION_SIZE_UNSET,
+                              .save_every = OPTION_SIZE_UNSET,
                               .weight_decay = 0.1,
                               .beta1 = 0.9,
                               .beta2 = 0.95,

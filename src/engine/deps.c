@@ -122,6 +122,7 @@ static void spawn_task(struct engine *e, const char *label, int priority, task_b
                      .n_out = d->n_out};
 
     task_spawn(&t);
+    e->spawned++;
     d->n_in = 0;
     d->n_out = 0;
 }

@@ -32,10 +32,16 @@ static size_t attention_scratch_elems(const struct engine_options *o)
                     CACHE_LINE / sizeof(float));
 }
 
-/* The creator may run a body when a runtime's queue is full: one piece more. */
+/* One a worker. The task layer sees to it that the creator runs no bodies, but the user's
+ * KMP_ENABLE_TASK_THROTTLING=1 lets libomp run some there: one piece more. */
 static size_t scratch_pieces(const struct engine_options *o)
 {
     return (size_t)o->workers + 1;
+}
+
+static struct exchange_options exchange_options(const struct engine_options *o)
+{
+    return (struct exchange_options){.engine = o->exchange};
 }
 
 static void describe(const struct engine_options *o, const struct layout *l,
@@ -52,8 +58,11 @@ static void describe(const struct engine_options *o, const struct layout *l,
         .block_bytes = (double)plan->elems * (double)f / (double)plan->n_blocks,
         .imbalance = plan_imbalance(plan)};
     if (o->train) {
+        struct exchange_options exchange = exchange_options(o);
+
         out->grads = l->elems * f;
         out->moments = 2 * plan_root_elems(plan, rank) * f;
+        out->scratch += exchange_scratch_bytes(plan, &exchange, rank);
     }
     out->total =
         out->params + out->grads + out->moments + out->activations + out->scratch;
@@ -192,10 +201,12 @@ enum status engine_new(struct comm *c, const struct engine_options *o,
         st = build(e);
     }
     st = comm_agree(c, st);
-    if (st == ST_OK && o->train)
-        st = comm_agree(c, exchange_new(c, &e->plan, e->grads, e->params,
-                                        &(struct exchange_options){.engine = o->exchange},
-                                        &e->exchange));
+    if (st == ST_OK && o->train) {
+        struct exchange_options exchange = exchange_options(o);
+
+        st = comm_agree(
+            c, exchange_new(c, &e->plan, e->grads, e->params, &exchange, &e->exchange));
+    }
     if (st == ST_OK) {
         *out = e;
         e = NULL;
@@ -324,13 +335,26 @@ static void spawn_pending_update(struct engine *e)
     take_turns(e);
 }
 
+/* Tasks that wait take memory: many micro-batches are not spawned all at once. */
+static void bound_graph(struct engine *e)
+{
+    enum { MOST_TASKS = 20000 };
+
+    if (e->spawned < MOST_TASKS)
+        return;
+    task_wait_all();
+    e->spawned = 0;
+}
+
 static void run_window(struct engine *e, bool local_failure)
 {
     exchange_mark(e->exchange, MARK_STEP_BEGIN);
     exchange_begin(e->exchange, PHASE_REDUCE);
     spawn_pending_update(e);
     e->next_block = 0;
+    e->spawned = 0;
     for (size_t a = 0; a < e->options.accum; a++) {
+        bound_graph(e);
         spawn_forward(e, a);
         spawn_head(e, a, true);
         spawn_backward(e, a);
@@ -357,10 +381,10 @@ static void read_result(struct engine *e, double seconds, struct step_result *ou
                                 .grad_norm = sqrt(e->agreed[1]),
                                 .failed_ranks = (int)e->agreed[2],
                                 .stop = e->agreed[3] > 0,
+                                .save = e->agreed[4] > 0,
                                 .step_s = seconds,
                                 .comm_busy_s = traffic.busy_s,
-                                .tasks = tasks.tasks,
-                                .bytes_sent = traffic.bytes_sent};
+                                .tasks = tasks.tasks};
     out->finite = isfinite(out->loss) && isfinite(out->grad_norm);
     if (comm_size(e->comm) > 1)
         out->comm_exposed_s = fmin(tasks.all_idle_s, traffic.busy_s);
@@ -397,6 +421,11 @@ void engine_step(struct engine *e, double lr, uint64_t adam_step, bool local_fai
 void engine_request_stop(struct engine *e)
 {
     e->stop_wanted = true;
+}
+
+void engine_request_save(struct engine *e)
+{
+    e->save_wanted = true;
 }
 
 void engine_gradients(struct engine *e, struct step_result *out)

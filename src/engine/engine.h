@@ -42,7 +42,9 @@ struct engine_options {
 
 /* What a run will take on one rank, before anything is allocated. */
 struct engine_plan {
-    size_t params, grads, moments, activations, scratch, total; /* [bytes] */
+    size_t params, grads, moments, activations; /* [bytes] */
+    size_t scratch;                             /* attention's and the exchange's */
+    size_t total;                               /* of all of them */
     size_t blocks;
     double block_bytes; /* mean */
     double imbalance;   /* busiest root over the mean */
@@ -83,11 +85,11 @@ struct step_result {
     bool finite;           /* loss and norm are, and so is the clipped norm's square */
     int failed_ranks;      /* ranks that said local_failure */
     bool stop;             /* a rank called engine_request_stop before its agreement */
+    bool save;             /* a rank called engine_request_save */
     double step_s;         /* wall time of the window */
     double comm_busy_s;    /* with communication in flight, on this rank */
     double comm_exposed_s; /* all workers idle while tasks were unfinished */
     uint64_t tasks;
-    uint64_t bytes_sent; /* by this rank */
 };
 
 /* One step on the token buffers. The update of the step is only scheduled: it happens in
@@ -99,9 +101,10 @@ struct step_result {
 void engine_step(struct engine *e, double lr, uint64_t adam_step, bool local_failure,
                  struct step_result *out);
 
-/* This rank wants the run to stop: every rank's next step_result says so. Between steps,
- * from the training loop. */
+/* This rank wants the run to stop, or a checkpoint: every rank's next step_result says
+ * so. Between steps, from the training loop. */
 void engine_request_stop(struct engine *e);
+void engine_request_save(struct engine *e);
 
 /* Does the scheduled update, if any: afterwards params are equal on all ranks and no
  * message is in flight. COLLECTIVE. */

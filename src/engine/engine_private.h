@@ -77,8 +77,9 @@ struct engine {
     size_t max_chunks;
     double agreed[EXCHANGE_AGREE_MAX];
 
+    size_t spawned;    /* tasks of this window since everything was waited for */
     size_t next_block; /* first block whose reduction is not yet spawned */
-    bool stop_wanted;  /* to be said with the next agreement */
+    bool stop_wanted, save_wanted; /* to be said with the next agreement */
     bool update_pending;
     struct adamw adamw; /* of the pending update */
 };
@@ -103,8 +104,8 @@ void needs(struct engine *e, enum sentinel kind, size_t i, size_t j);
 void needs_range(struct engine *e, enum sentinel kind, size_t i, size_t first,
                  size_t last);
 void makes(struct engine *e, enum sentinel kind, size_t i, size_t j);
-/* Spawns the task with the dependencies gathered since the last spawn. body NULL joins.
- */
+/* Spawns the task with the dependencies gathered since the last spawn. body NULL: it
+ * joins them. */
 void spawn(struct engine *e, const char *label, int priority, task_body body,
            const struct job *job);
 void spawn_with_event(struct engine *e, const char *label, int priority, task_body body,
@@ -118,8 +119,7 @@ size_t slice_index(const struct engine *e, enum tensor_kind kind, size_t layer);
 
 /* ---- graph_forward.c, graph_backward.c ---- */
 void spawn_forward(struct engine *e, size_t a);
-/* Logits, loss; with `train` also their gradients down to dlnf. Layers' backward follows.
- */
+/* Logits, loss; with `train` also their gradients down to dlnf. */
 void spawn_head(struct engine *e, size_t a, bool train);
 void spawn_backward(struct engine *e, size_t a);
 

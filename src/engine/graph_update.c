@@ -136,7 +136,9 @@ static void do_agree(void *args, struct task_event event)
     e->agreed[2] = j->failed ? 1 : 0; /* this rank failed */
     j->event = event;
     e->agreed[3] = e->stop_wanted ? 1 : 0;
-    exchange_agree(e->exchange, e->agreed, 4, complete, &j->event);
+    e->agreed[4] = e->save_wanted ? 1 : 0;
+    e->save_wanted = false;
+    exchange_agree(e->exchange, e->agreed, 5, complete, &j->event);
 }
 
 void spawn_agreement(struct engine *e, bool local_failure)

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -78,7 +79,8 @@ static enum status save(struct trainer *t)
                          t->meta.path[0] ? t->meta.path : NULL, path);
     if (st != ST_OK)
         return st;
-    t->save_s = clock_s() - start;
+    t->saved_at_s = clock_s();
+    t->save_s = t->saved_at_s - start;
     log_info("saved %s (%.1f s)", path, t->save_s);
     return checkpoint_prune(t->comm, t->options->out, t->options->keep);
 }
@@ -103,11 +105,38 @@ static enum status evaluate(struct trainer *t)
     return comm_agree(t->comm, st);
 }
 
+/* What became of writing a step down: local, agreed on with the next step's data. The
+ * text is kept because other failures may come between. */
+struct recorded {
+    enum status st;
+    char text[1024];
+};
+
+static void note_recorded(struct recorded *r, enum status st)
+{
+    r->st = st;
+    if (st != ST_OK)
+        (void)snprintf(r->text, sizeof r->text, "%s", fail_text());
+}
+
+static enum status tell_recorded(const struct recorded *r)
+{
+    return r->st == ST_OK ? ST_OK : fail(r->st, "%s", r->text);
+}
+
 static enum status dropped_step(struct trainer *t, const struct step_result *r,
                                 enum status own)
 {
-    if (r->failed_ranks > 0)
-        return comm_agree(t->comm, own);
+    if (r->failed_ranks > 0) {
+        /* The steps before were good: they are saved before the reason is told. */
+        struct recorded reason;
+
+        note_recorded(&reason, own);
+        enum status saved = t->state.step > t->start.state.step ? save(t) : ST_OK;
+        enum status st = comm_agree(t->comm, tell_recorded(&reason));
+
+        return st != ST_OK ? st : saved;
+    }
     return comm_agree(t->comm, fail(ST_NUMERIC,
                                     "step %" PRIu64
                                     ": loss %g, gradient norm %g: %s; no weight was "
@@ -118,30 +147,51 @@ static enum status dropped_step(struct trainer *t, const struct step_result *r,
                                         : "not a finite number"));
 }
 
+static bool line_is_due(const struct trainer *t, double now_s)
+{
+    const double least_s = 1; /* between automatic lines of quick steps */
+    uint64_t every = t->options->log_every;
+
+    if (t->state.step == t->steps)
+        return true;
+    if (every)
+        return t->state.step % every == 0;
+    every = t->steps / LOG_LINES_WANTED ? t->steps / LOG_LINES_WANTED : 1;
+    return t->unseen.steps >= every && now_s - t->unseen.line_at_s >= least_s;
+}
+
+/* Loss, speed and exposed time are means since the last line. */
 static void show_step(struct trainer *t, const struct step_result *r, double lr,
                       struct progress *bar)
 {
-    double tokens = (double)(t->sampler.batch * t->eo.seq);
-    uint64_t every = t->options->log_every;
+    double now_s = clock_s();
+    double n = (double)++t->unseen.steps;
+    double tokens = n * (double)(t->sampler.batch * t->eo.seq);
+    char exposed[40] = "";
     char text[160];
 
-    if (!every)
-        every = t->steps / LOG_LINES_WANTED ? t->steps / LOG_LINES_WANTED : 1;
-    (void)snprintf(text, sizeof text,
-                   "loss %.4f  lr %.3e  norm %.3f  %.0f tokens/s  exposed %.0f %%",
-                   r->loss, lr, r->grad_norm, tokens / r->step_s,
-                   100 * r->comm_exposed_s / r->step_s);
-    if (bar->live)
-        progress_update(bar, (double)t->state.step, text);
-    else if (t->state.step % every == 0 || t->state.step == t->steps) {
-        double elapsed = clock_s() - bar->start_s;
-        double done = (double)t->state.step - (double)t->start.state.step;
+    t->unseen.loss += r->loss;
+    t->unseen.step_s += r->step_s;
+    t->unseen.exposed_s += r->comm_exposed_s;
+    if (comm_size(t->comm) > 1)
+        (void)snprintf(exposed, sizeof exposed, "  exposed %.0f %%",
+                       100 * t->unseen.exposed_s / t->unseen.step_s);
+    (void)snprintf(text, sizeof text, "loss %.4f  %.0f tokens/s%s  lr %.3g  norm %.3g",
+                   t->unseen.loss / n, tokens / t->unseen.step_s, exposed, lr,
+                   r->grad_norm);
+    if (line_is_due(t, now_s)) {
+        double done = (double)t->state.step - bar->first;
         char eta[16];
 
-        format_duration(elapsed / done * (double)(t->steps - t->state.step), eta,
-                        sizeof eta);
+        format_duration((now_s - bar->start_s) / done *
+                            (double)(t->steps - t->state.step),
+                        eta, sizeof eta);
         log_info("step %" PRIu64 "/%" PRIu64 "  %s  ETA %s", t->state.step, t->steps,
                  text, eta);
+        memset(&t->unseen, 0, sizeof t->unseen);
+        t->unseen.line_at_s = now_s;
+    } else if (bar->live) {
+        progress_update(bar, (double)t->state.step, text);
     }
 }
 
@@ -184,31 +234,39 @@ static bool time_is_over(const struct trainer *t)
            stop_elapsed_s() + 2 * t->longest_step_s + 1.5 * save_s > t->time_limit_s;
 }
 
-/* One step; the local status of recording it comes back in *recorded, to be agreed on
- * with the next step's data. */
+/* Without --save-every a long run saves by the clock of rank 0. */
+static bool save_is_overdue(const struct trainer *t)
+{
+    const double period_s = 600;
+
+    return t->options->save_every == OPTION_SIZE_UNSET && comm_rank(t->comm) == 0 &&
+           clock_s() - t->saved_at_s > period_s;
+}
+
+/* One step, and the status of the one before. */
 static enum status one_step(struct trainer *t, struct progress *bar,
-                            enum status *recorded, bool *stop)
+                            struct recorded *recorded, struct step_result *r)
 {
     double lr = schedule_rate(&t->schedule, t->state.step);
-    enum status own = *recorded;
-    struct step_result r;
+    enum status own = tell_recorded(recorded);
 
     note_epoch(t);
     if (stop_signalled() || time_is_over(t))
         engine_request_stop(t->engine);
+    if (save_is_overdue(t))
+        engine_request_save(t->engine);
     if (own == ST_OK)
         own = trainer_fetch(t, t->state.step);
-    engine_step(t->engine, lr, t->state.adam_step + 1, own != ST_OK, &r);
-    if (!r.finite || r.failed_ranks > 0)
-        return dropped_step(t, &r, own);
+    engine_step(t->engine, lr, t->state.adam_step + 1, own != ST_OK, r);
+    if (!r->finite || r->failed_ranks > 0)
+        return dropped_step(t, r, own);
     t->state.step++;
     t->state.adam_step++;
     t->state.tokens += t->sampler.batch * t->eo.seq;
-    t->state.wall_s += r.step_s;
-    t->longest_step_s = fmax(t->longest_step_s, r.step_s);
-    *stop = r.stop;
-    show_step(t, &r, lr, bar);
-    *recorded = record_step(t, &r, lr);
+    t->state.wall_s += r->step_s;
+    t->longest_step_s = fmax(t->longest_step_s, r->step_s);
+    show_step(t, r, lr, bar);
+    note_recorded(recorded, record_step(t, r, lr));
     return ST_OK;
 }
 
@@ -222,14 +280,14 @@ static enum status say_stopped(const struct trainer *t)
 
 static bool due(uint64_t step, size_t every)
 {
-    return every > 0 && step % every == 0;
+    return every > 0 && every != OPTION_SIZE_UNSET && step % every == 0;
 }
 
 static void train_loop(void *arg)
 {
     struct trainer *t = arg;
     struct progress bar;
-    enum status recorded = ST_OK;
+    struct recorded recorded = {0};
     enum status st = ST_OK;
 
     if (!t->has_start)
@@ -237,29 +295,32 @@ static void train_loop(void *arg)
     progress_begin(&bar, "train", "steps", (double)t->steps,
                    comm_rank(t->comm) == 0 && !t->options->quiet);
     bar.first = (double)t->state.step;
+    t->saved_at_s = clock_s();
     while (st == ST_OK && t->state.step < t->steps) {
-        bool stop = false;
+        struct step_result r = {0};
 
-        st = one_step(t, &bar, &recorded, &stop);
+        st = one_step(t, &bar, &recorded, &r);
         bool last = t->state.step == t->steps;
+        bool stop = r.stop && !last;
         enum status evaluated = ST_OK;
 
-        if (st == ST_OK && t->eval_windows && !(stop && !last) &&
+        if (st == ST_OK && t->eval_windows && !stop &&
             (last || due(t->state.step, t->options->eval_every)))
             evaluated = evaluate(t);
         /* Bad validation data ends the run, but not without the steps it has done. */
-        bool wanted = stop || last || due(t->state.step, t->options->save_every) ||
-                      evaluated != ST_OK;
+        bool wanted = stop || last || r.save || evaluated != ST_OK ||
+                      due(t->state.step, t->options->save_every);
         if (st == ST_OK && evaluated != ST_NUMERIC && wanted)
             st = save(t);
         if (st == ST_OK)
             st = evaluated;
-        if (st == ST_OK && stop && !last)
+        if (st == ST_OK && stop)
             st = say_stopped(t);
     }
     engine_flush(t->engine);
     progress_clear_line();
-    t->st = comm_agree(t->comm, st == ST_OK || st == ST_STOPPED ? recorded : ST_OK);
+    t->st = comm_agree(t->comm, st == ST_OK || st == ST_STOPPED ? tell_recorded(&recorded)
+                                                                : ST_OK);
     if (t->st == ST_OK)
         t->st = st;
 }
@@ -287,15 +348,7 @@ static enum status load_start(struct trainer *t)
     if (st != ST_OK)
         return st;
     log_info("resumed from %s at step %" PRIu64, t->start.path, t->state.step);
-    if (t->state.seed != t->sampler.seed) {
-        if (trainer_option_is_set(t, "seed"))
-            log_info("seed changed from %" PRIu64 " to %" PRIu64
-                     ": the data order is another one from here on",
-                     t->state.seed, t->sampler.seed);
-        else
-            t->sampler.seed = t->state.seed;
-        t->state.seed = t->sampler.seed;
-    }
+    t->state.seed = t->sampler.seed;
     if (t->state.batch_windows != t->sampler.batch) {
         log_info("global batch changed from %" PRIu64 " to %" PRIu64
                  " sequences: the data order goes on from step %" PRIu64
@@ -327,6 +380,8 @@ static enum status run(struct trainer *t)
 
     if (st == ST_OK)
         st = comm_agree(t->comm, trainer_prepare(t));
+    if (st == ST_OK)
+        st = trainer_same_everywhere(t);
     if (st != ST_OK)
         return st;
     t->eo.workers = trainer_threads(t);
@@ -340,11 +395,14 @@ static enum status run(struct trainer *t)
                  t->start.path, t->start.state.step, t->steps);
         return ST_OK;
     }
-    st = trainer_make_run(t);
+    st = trainer_lock_run(t);
     if (st == ST_OK)
         st = engine_new(t->comm, &t->eo, &t->engine);
     if (st == ST_OK)
         st = load_start(t);
+    /* Only now is the run sure to begin: what an earlier one wrote is touched last. */
+    if (st == ST_OK)
+        st = trainer_open_run(t);
     if (st != ST_OK)
         return st;
     engine_run(t->engine, train_loop, t);
@@ -353,7 +411,7 @@ static enum status run(struct trainer *t)
     return t->st;
 }
 
-enum status train_run(struct comm *c, const struct train_options *o)
+enum status train_run(struct comm *c, struct train_options *o)
 {
     struct trainer t = {.comm = c, .options = o};
 
@@ -365,5 +423,7 @@ enum status train_run(struct comm *c, const struct train_options *o)
     shards_close(t.train);
     shards_close(t.val);
     free(t.config_text);
+    if (t.lock_fd > 0)
+        close(t.lock_fd);
     return st;
 }

@@ -35,9 +35,10 @@ struct train_options {
 };
 
 /* Runs to the end of training. Everything that can be checked is checked before step 1.
- * Call     COLLECTIVE, SAME options
+ * Call     COLLECTIVE, SAME options (checked)
+ * Out      *o: what was left to a rule has its value
  * Returns  status agreed by all ranks, already told to the user by one of them;
  *          ST_STOPPED after a checkpoint on request (signal or time limit) */
-MUST_USE enum status train_run(struct comm *c, const struct train_options *o);
+MUST_USE enum status train_run(struct comm *c, struct train_options *o);
 
 #endif

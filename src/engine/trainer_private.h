@@ -13,7 +13,7 @@
 
 struct trainer {
     struct comm *comm;
-    const struct train_options *options;
+    struct train_options *options; /* resolved by trainer_prepare */
     struct engine_options eo;
     struct shards *train, *val; /* val NULL: validation is off */
     struct shards_meta meta;
@@ -25,8 +25,15 @@ struct trainer {
     } latest;                /* newest complete checkpoint of the run folder */
     struct model_file start; /* where the weights come from, when has_start */
     bool has_start, resumed;
-    uint64_t steps;                /* of the whole run */
-    double time_limit_s;           /* 0: none */
+    uint64_t steps;      /* of the whole run */
+    double time_limit_s; /* 0: none */
+    int lock_fd;         /* rank 0's lock on the run folder; 0: none */
+    double saved_at_s;   /* clock at the last checkpoint, or at the start */
+    struct {             /* steps since the last line the user saw */
+        uint64_t steps;
+        double loss, step_s, exposed_s;
+        double line_at_s;
+    } unseen;
     double save_s, longest_step_s; /* seen so far; what a stop in time has to leave */
     uint64_t eval_windows;         /* of each evaluation; 0: off */
     struct engine *engine;
@@ -46,8 +53,13 @@ MUST_USE enum status trainer_prepare(struct trainer *t);
 /* Worker threads for this rank: as asked, or the cores this rank may use divided by the
  * ranks that share them; warns when workers share cores. COLLECTIVE. */
 int trainer_threads(struct trainer *t);
-/* Run folder, config.ini, space on disk. COLLECTIVE, status agreed. */
-MUST_USE enum status trainer_make_run(struct trainer *t);
+/* All ranks are about to do the same: options, shape and data seen from each are equal.
+ * COLLECTIVE, agreed. */
+MUST_USE enum status trainer_same_everywhere(struct trainer *t);
+/* Makes the run folder and keeps other runs out of it. COLLECTIVE, agreed. */
+MUST_USE enum status trainer_lock_run(struct trainer *t);
+/* config.ini, metrics.jsonl, a look at the space on disk. COLLECTIVE, agreed. */
+MUST_USE enum status trainer_open_run(struct trainer *t);
 /* What the run is, in a few lines. COLLECTIVE; rank 0 prints. */
 MUST_USE enum status trainer_banner(struct trainer *t);
 

@@ -4,6 +4,7 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <float.h>
 #include <fnmatch.h>
 #include <math.h>
@@ -11,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/statvfs.h>
 
 #include "base/files.h"
@@ -37,19 +39,56 @@ static bool names_checkpoint(const struct train_options *o)
     return strcmp(o->resume, "auto") != 0 && strcmp(o->resume, "none") != 0;
 }
 
+/* What this run writes would be older than what is there, and pruned as such. */
+static enum status check_no_newer(const struct trainer *t)
+{
+    struct model_file newest;
+    enum status st = t->latest.found ? model_open(t->latest.path, &newest) : ST_OK;
+
+    if (st == ST_OK && t->latest.found && newest.state.step > t->start.state.step)
+        st = fail(ST_USAGE,
+                  "--resume %s: found newer %s in --out %s; needs another --out, or the "
+                  "newer ones moved away",
+                  t->options->resume, t->latest.path, t->options->out);
+    return st;
+}
+
+static enum status open_named(struct trainer *t)
+{
+    const char *path = t->options->resume;
+    enum status st = model_open(path, &t->start);
+
+    if (st == ST_OK && t->start.kind != MODEL_NATIVE)
+        st = fail(ST_USAGE,
+                  "--resume %s: found a model file without optimizer state, needs a "
+                  "checkpoint; --model %s starts from its weights",
+                  path, path);
+    return st == ST_OK ? check_no_newer(t) : st;
+}
+
+/* The seed of a run stays, unless the user asks for another one. */
+static void keep_seed(struct trainer *t)
+{
+    struct train_options *o = t->options;
+
+    if (!trainer_option_is_set(t, "seed"))
+        o->seed = t->start.state.seed;
+    else if (o->seed != t->start.state.seed)
+        log_info("seed changed from %llu to %zu: the data order is another one from here "
+                 "on",
+                 (unsigned long long)t->start.state.seed, o->seed);
+}
+
 static enum status find_resume(struct trainer *t)
 {
     const struct train_options *o = t->options;
     enum status st = ST_OK;
 
     if (names_checkpoint(o)) {
-        st = model_open(o->resume, &t->start);
-        if (st == ST_OK && t->start.kind != MODEL_NATIVE)
-            st = fail(ST_USAGE,
-                      "--resume %s: found a model file without optimizer state, "
-                      "needs a checkpoint; --model %s starts from its weights",
-                      o->resume, o->resume);
+        st = open_named(t);
         t->has_start = t->resumed = st == ST_OK;
+        if (t->resumed)
+            keep_seed(t);
         return st;
     }
     if (!t->latest.found)
@@ -61,6 +100,8 @@ static enum status find_resume(struct trainer *t)
                     o->out, t->latest.path);
     st = model_open(t->latest.path, &t->start);
     t->has_start = t->resumed = st == ST_OK;
+    if (t->resumed)
+        keep_seed(t);
     return st;
 }
 
@@ -232,11 +273,11 @@ static enum status check_rates(const struct trainer *t)
 {
     const struct train_options *o = t->options;
 
-    if (!(o->lr > 0) || o->lr > (double)FLT_MAX || o->min_lr < 0)
-        return fail(ST_USAGE, "--lr %g --min-lr %g: needs 0 < lr <= %g and min-lr >= 0",
-                    o->lr, o->min_lr, (double)FLT_MAX);
-    if (trainer_option_is_set(t, "min-lr") && o->min_lr > o->lr)
-        return fail(ST_USAGE, "--min-lr %g: needs at most --lr %g", o->min_lr, o->lr);
+    if (!(o->lr > 0) || o->lr > (double)FLT_MAX)
+        return fail(ST_USAGE, "--lr %g: needs more than 0 and at most %g", o->lr,
+                    (double)FLT_MAX);
+    if (o->min_lr < 0 || o->min_lr > o->lr)
+        return fail(ST_USAGE, "--min-lr %g: needs 0 to --lr %g", o->min_lr, o->lr);
     if (o->beta1 < 0 || (float)o->beta1 >= 1 || o->beta2 < 0 || (float)o->beta2 >= 1)
         return fail(ST_USAGE,
                     "--beta1 %.12g --beta2 %.12g: needs 0 <= beta < 1 as floats",
@@ -281,8 +322,8 @@ static enum status find_schedule(struct trainer *t)
     t->schedule = (struct schedule){
         .kind = (enum schedule_kind)o->schedule,
         .lr = o->lr,
-        .min_lr = trainer_option_is_set(t, "min-lr") ? o->min_lr : o->lr / 10,
-        .warmup = trainer_option_is_set(t, "warmup") ? o->warmup : t->steps / 20,
+        .min_lr = isnan(o->min_lr) ? o->lr / 10 : o->min_lr,
+        .warmup = o->warmup == OPTION_SIZE_UNSET ? t->steps / 20 : o->warmup,
         .steps = t->steps};
     t->eo.adamw = (struct adamw_options){o->beta1, o->beta2, o->eps, o->weight_decay};
     t->eo.clip = o->clip;
@@ -331,17 +372,79 @@ static enum status refuse_damaged(const char *run)
 
 enum status trainer_find_latest(struct trainer *t)
 {
-    enum status st = ST_OK;
+    const char *out = t->options->out;
+    enum status st = out && *out ? ST_OK : fail(ST_USAGE, "train: needs --out RUN");
 
     /* One rank looks, so that what it warns of is said once and all go on alike. */
-    if (comm_rank(t->comm) == 0 && t->options->out && !names_checkpoint(t->options)) {
-        st = checkpoint_latest(t->options->out, t->latest.path, &t->latest.found);
-        if (st == ST_OK && !t->latest.found)
-            st = refuse_damaged(t->options->out);
+    if (st == ST_OK && comm_rank(t->comm) == 0) {
+        st = checkpoint_latest(out, t->latest.path, &t->latest.found);
+        if (st == ST_OK && !t->latest.found && !names_checkpoint(t->options))
+            st = refuse_damaged(out);
     }
     st = comm_agree(t->comm, st);
     comm_broadcast(t->comm, &t->latest, sizeof t->latest, 0);
     return st;
+}
+
+/* What was left to a rule gets its value, for config.ini and the checkpoints. */
+static void resolve(struct trainer *t)
+{
+    struct train_options *o = t->options;
+
+    o->seq = t->eo.seq;
+    o->accum = t->eo.accum;
+    o->steps = t->steps;
+    o->min_lr = t->schedule.min_lr;
+    o->warmup = t->schedule.warmup;
+}
+
+enum status trainer_same_everywhere(struct trainer *t)
+{
+    const struct engine_options *e = &t->eo;
+    const struct shape *s = &e->shape;
+    const struct schedule *r = &t->schedule;
+    const struct train_options *o = t->options;
+    /* Numbers, not structs: padding bytes need not be equal. */
+    const double numbers[] = {(double)s->L,
+                              (double)s->H,
+                              (double)s->C,
+                              (double)s->T,
+                              (double)s->V,
+                              (double)e->batch,
+                              (double)e->seq,
+                              (double)e->accum,
+                              (double)e->layout,
+                              (double)e->block_bytes,
+                              (double)e->one_block,
+                              (double)e->exchange,
+                              (double)e->overlap,
+                              e->clip,
+                              e->adamw.beta1,
+                              e->adamw.beta2,
+                              e->adamw.eps,
+                              e->adamw.weight_decay,
+                              (double)r->kind,
+                              r->lr,
+                              r->min_lr,
+                              (double)r->warmup,
+                              (double)t->steps,
+                              (double)t->sampler.windows,
+                              (double)t->sampler.batch,
+                              (double)t->sampler.seed,
+                              (double)t->sampler.shuffled,
+                              (double)t->eval_windows,
+                              (double)shards_tokens(t->train),
+                              (double)o->eval_every,
+                              (double)o->save_every,
+                              (double)o->keep,
+                              (double)o->dry_run,
+                              (double)t->has_start,
+                              (double)t->resumed,
+                              (double)t->start.state.step,
+                              t->time_limit_s};
+
+    return comm_agree(t->comm, comm_same(t->comm, numbers, sizeof numbers,
+                                         "options, model shape or data of this run"));
 }
 
 enum status trainer_prepare(struct trainer *t)
@@ -386,6 +489,8 @@ enum status trainer_prepare(struct trainer *t)
         st = find_blocks(t);
     if (st == ST_OK && o->time_limit)
         st = stop_parse_limit(o->time_limit, &t->time_limit_s);
+    if (st == ST_OK)
+        resolve(t);
     return st;
 }
 
@@ -427,7 +532,9 @@ int trainer_threads(struct trainer *t)
 
 static enum status write_config(struct trainer *t)
 {
-    static const char *const skip[] = {"config", "resume", "dry-run", "quiet", NULL};
+    static const char *const skip[] = {
+        "config", "help", "resume", "dry-run", "quiet", "epochs", "total-batch-tokens",
+        NULL};
     char path[PATH_MAX];
     size_t bytes;
     enum status st;
@@ -455,14 +562,43 @@ static void warn_disk_space(const struct trainer *t)
                  t->options->out, available * 1e-9, t->options->keep, needed * 1e-9);
 }
 
-enum status trainer_make_run(struct trainer *t)
+/* Two runs in one folder would prune each other's checkpoints. The lock goes with the
+ * process, however it ends; the file stays. */
+static enum status lock_run(struct trainer *t)
+{
+    char path[PATH_MAX];
+
+    if (snprintf(path, sizeof path, "%s/lock", t->options->out) >= (int)sizeof path)
+        return fail(ST_IO, "%s: path too long", t->options->out);
+    t->lock_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    if (t->lock_fd < 0)
+        return fail(ST_IO, "%s: cannot create: %s", path, strerror(errno));
+    /* Some file systems have no locks: better no lock than no run. */
+    if (flock(t->lock_fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK)
+        return ST_OK;
+    return fail(ST_USAGE,
+                "%s: another run is training in this folder; needs another --out",
+                t->options->out);
+}
+
+enum status trainer_lock_run(struct trainer *t)
 {
     enum status st = ST_OK;
 
     if (comm_rank(t->comm) == 0) {
         st = folder_make(t->options->out);
         if (st == ST_OK)
-            st = write_config(t);
+            st = lock_run(t);
+    }
+    return comm_agree(t->comm, st);
+}
+
+enum status trainer_open_run(struct trainer *t)
+{
+    enum status st = ST_OK;
+
+    if (comm_rank(t->comm) == 0) {
+        st = write_config(t);
         if (st == ST_OK)
             st = metrics_open(t->options->out, t->resumed ? t->start.state.step : 0,
                               &t->metrics);
@@ -492,6 +628,11 @@ static void print_banner(const struct trainer *t, const struct engine_plan *plan
              P, P == 1 ? "" : "s", e->batch, e->seq, e->accum, e->accum == 1 ? "" : "es",
              tokens, (unsigned long long)t->steps,
              (double)t->steps / (double)sampler_steps_per_epoch(&t->sampler));
+    log_info("start: %s%s",
+             !t->has_start ? "new weights"
+             : t->resumed  ? "goes on from "
+                           : "weights of ",
+             t->has_start ? t->start.path : "");
     log_info("machine: %d worker%s a rank; kernels %s, products %s, tasks %s, MPI %s",
              e->workers, e->workers == 1 ? "" : "s", e->kernels->isa, gemm_library(),
              task_backend(), comm_library(t->comm));
