@@ -40,13 +40,11 @@ const char *comm_library(const struct comm *c);
 /* Name of the host of this rank. */
 const char *comm_host(const struct comm *c);
 
-/* ---- control: blocking, small, outside steps; a communicator of their own -----------
- */
+/* ---- control: blocking, small, outside steps; a communicator of their own ---- */
 
 /* The worst status of all ranks. When it is not ST_OK, the lowest rank that has it logs
  * its fail_text() as one error line; the others stay silent. COLLECTIVE. */
 MUST_USE enum status comm_agree(struct comm *c, enum status mine);
-void comm_barrier(struct comm *c);                                       /* COLLECTIVE */
 void comm_sum(struct comm *c, double *values, size_t n);                 /* COLLECTIVE */
 void comm_max(struct comm *c, double *values, size_t n);                 /* COLLECTIVE */
 void comm_broadcast(struct comm *c, void *data, size_t bytes, int root); /* COLLECTIVE */
@@ -59,8 +57,7 @@ void comm_gather_all(struct comm *c, const void *mine, size_t bytes, void *out);
 MUST_USE enum status comm_same(struct comm *c, const void *data, size_t bytes,
                                const char *what);
 
-/* ---- exchange: the update phase's traffic (strategy reduce-broadcast) ---------------
- */
+/* ---- exchange: reductions to the roots, broadcasts from them ---- */
 
 /* Called once when an operation is complete, from the communication thread or, with one
  * rank, from the caller. */
@@ -83,6 +80,11 @@ struct exchange_stats {
     uint64_t messages;   /* sends posted or collectives started */
     double busy_s;       /* wall time with at least one operation in flight */
 };
+
+/* Memory of rank `rank` for the contributions of other ranks to the blocks rooted there,
+ * as exchange_new allocates it; 0 with one rank. LOCAL, pure. */
+size_t exchange_scratch_bytes(const struct plan *plan,
+                              const struct exchange_options *options, int rank);
 
 struct exchange;
 

@@ -71,11 +71,6 @@ struct buffers {
     MPI_Op op;
 };
 
-static void start_barrier(struct control *op)
-{
-    mpi_check(op->comm, MPI_Ibarrier(op->comm->control, &op->one), "MPI_Ibarrier");
-}
-
 static void start_allreduce(struct control *op)
 {
     struct buffers *b = op->args;
@@ -104,12 +99,6 @@ static void start_broadcast(struct control *op)
         op->comm,
         MPI_Ibcast(b->mine, (int)b->n, b->type, b->root, op->comm->control, &op->one),
         "MPI_Ibcast");
-}
-
-void comm_barrier(struct comm *c)
-{
-    if (c->size > 1)
-        control_run(c, start_barrier, NULL);
 }
 
 void comm_sum(struct comm *c, double *values, size_t n)

@@ -41,8 +41,7 @@ struct comm {
     bool collectives; /* some collective is */
 };
 
-/* ---- comm_thread.c ------------------------------------------------------------------
- */
+/* ---- comm_thread.c ---- */
 
 void comm_post(struct comm *c, struct post *p);
 void *comm_thread_main(void *comm);
@@ -50,15 +49,13 @@ void *comm_thread_main(void *comm);
 void mpi_check(struct comm *c, int code, const char *call);
 _Noreturn void comm_end_job(struct comm *c, int exit_code);
 
-/* ---- comm_mpi.c ---------------------------------------------------------------------
- */
+/* ---- comm_mpi.c ---- */
 
 /* First and last thing the communication thread does. */
 enum status comm_mpi_begin(struct comm *c);
 void comm_mpi_end(struct comm *c);
 
-/* ---- comm_control.c -----------------------------------------------------------------
- */
+/* ---- comm_control.c ---- */
 
 /* A blocking operation: `start` runs on the communication thread and leaves its requests
  * in `requests`; the caller sleeps until they are complete. */
@@ -80,8 +77,7 @@ bool control_advance(struct comm *c); /* communication thread; true when one com
 MPI_Comm control_new_comm(struct comm *c);
 void control_free_comm(struct comm *c, MPI_Comm *comm); /* MPI_COMM_NULL allowed */
 
-/* ---- exchange_stream.c --------------------------------------------------------------
- */
+/* ---- exchange_stream.c ---- */
 
 /* One MPI call to make: `span` of its block, to or from `peer`. */
 struct message {
@@ -126,10 +122,8 @@ struct traffic {
     int n_streams;
     struct stream streams[MAX_STREAMS];
     float *scratch;
-    size_t scratch_bytes;
-    float **free_slots;
-    size_t n_slots, n_free;
-    size_t slot_elems;
+    float **free_slots; /* x->size.slots of them */
+    size_t n_free;
     size_t open; /* operations seen and not complete */
     struct agreement *agreement;
     MPI_Request agree_request;
@@ -147,11 +141,9 @@ MUST_USE enum status traffic_add_stream(struct traffic *t, enum exchange_phase p
                                         size_t n, struct stream **out);
 void traffic_count(struct traffic *t, size_t elems, size_t copies);
 
-/* ---- the engines --------------------------------------------------------------------
- */
+/* ---- the engines ---- */
 
-/* Fill in streams, the contributions' shape (n_scratch, own_place) and what a block waits
- * for; local, may fail. */
+/* Fill in streams, own_place and what a block waits for; local, may fail. */
 MUST_USE enum status direct_build(struct traffic *t);
 MUST_USE enum status collective_build(struct traffic *t);
 /* Messages of this rank for one block, the same number in both phases. */

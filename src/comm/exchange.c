@@ -78,6 +78,50 @@ static enum status build(struct exchange *x)
     return ST_OK;
 }
 
+struct exchange_options exchange_complete_options(const struct exchange_options *given)
+{
+    struct exchange_options o = *given;
+
+    if (o.window_bytes == 0)
+        o.window_bytes = default_window_bytes;
+    if (o.max_count == 0)
+        o.max_count = EXCHANGE_MAX_COUNT;
+    require(o.max_count <= EXCHANGE_MAX_COUNT);
+    return o;
+}
+
+struct scratch_size exchange_scratch_size(const struct plan *plan,
+                                          const struct exchange_options *options,
+                                          int rank)
+{
+    struct exchange_options o = exchange_complete_options(options);
+    struct scratch_size size = {0};
+    size_t own = 0;
+    size_t longest = 0;
+
+    if (plan->ranks == 1)
+        return size;
+    for (size_t b = 0; b < plan->n_blocks; b++)
+        if (plan->blocks[b].root == rank) {
+            own++;
+            longest = max_size(longest, plan->blocks[b].elems);
+        }
+    size.contributions = o.engine == EXCHANGE_DIRECT ? (size_t)plan->ranks - 1 : 1;
+    size.stride = round_up(longest, PLAN_ALIGN_ELEMS);
+    size.slot_elems = size.stride * size.contributions;
+    if (own > 0)
+        size.slots = min_size(
+            own, max_size(1, o.window_bytes / (size.slot_elems * sizeof(float))));
+    size.bytes = size.slots * size.slot_elems * sizeof(float);
+    return size;
+}
+
+size_t exchange_scratch_bytes(const struct plan *plan,
+                              const struct exchange_options *options, int rank)
+{
+    return exchange_scratch_size(plan, options, rank).bytes;
+}
+
 /* FNV-1a over what must be the same on all ranks. */
 static uint64_t hash_words(uint64_t h, const size_t *words, size_t n)
 {
@@ -116,12 +160,8 @@ enum status exchange_new(struct comm *c, const struct plan *plan, float *grads,
         x->params = params;
         x->rank = comm_rank(c);
         x->ranks = comm_size(c);
-        x->options = *options;
-        if (x->options.window_bytes == 0)
-            x->options.window_bytes = default_window_bytes;
-        if (x->options.max_count == 0)
-            x->options.max_count = EXCHANGE_MAX_COUNT;
-        require(x->options.max_count <= EXCHANGE_MAX_COUNT);
+        x->options = exchange_complete_options(options);
+        x->size = exchange_scratch_size(plan, options, x->rank);
         st = build(x);
     }
     st = comm_share(c, st);

@@ -82,7 +82,6 @@ enum status collective_build(struct traffic *t)
 {
     enum status st;
 
-    t->x->n_scratch = 1;
     t->x->own_place = SUM_REPLACE;
     t->n_broadcasts = t->x->ranks < MOST_COMMS ? t->x->ranks : MOST_COMMS;
     st = memory_alloc((size_t)t->n_broadcasts, sizeof *t->broadcasts, "exchange",

@@ -81,7 +81,7 @@ static void receive_gradient(struct traffic *t, const struct message *m,
     size_t place = (size_t)(m->peer < x->rank ? m->peer : m->peer - 1);
 
     receive(t, m, PHASE_REDUCE,
-            x->scratch[m->block].sums + place * x->scratch_stride + x->spans[m->span].at,
+            x->scratch[m->block].sums + place * x->size.stride + x->spans[m->span].at,
             request);
 }
 
@@ -147,7 +147,6 @@ enum status direct_build(struct traffic *t)
     };
     enum status st = ST_OK;
 
-    t->x->n_scratch = (size_t)t->x->ranks - 1;
     t->x->own_place = (size_t)t->x->rank;
     for (int i = 0; i < MAX_STREAMS && st == ST_OK; i++) {
         struct stream *s;

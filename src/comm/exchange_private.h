@@ -50,6 +50,21 @@ struct block_scratch {
     float *sums; /* contributions, `stride` elements apart; NULL: none held */
 };
 
+/* How a root's scratch is cut: slots of one block each, for blocks in turn. */
+struct scratch_size {
+    size_t contributions; /* a slot holds: 0 with one rank */
+    size_t stride;        /* elements from one contribution to the next */
+    size_t slot_elems;
+    size_t slots; /* 0: the rank is root of nothing */
+    size_t bytes; /* of all slots */
+};
+struct scratch_size exchange_scratch_size(const struct plan *plan,
+                                          const struct exchange_options *options,
+                                          int rank);
+
+/* The options with the defaults filled in. */
+struct exchange_options exchange_complete_options(const struct exchange_options *given);
+
 struct agreement {
     struct post post;
     struct exchange *x;
@@ -74,8 +89,7 @@ struct exchange {
     size_t *first_span; /* n_blocks + 1 */
     struct block_op *ops[N_PHASES];
     struct block_scratch *scratch; /* one a block */
-    size_t scratch_stride;         /* elements from one contribution to the next */
-    size_t n_scratch;              /* contributions: 0 with one rank */
+    struct scratch_size size;      /* of the scratch */
     size_t own_place;              /* `before` of sum_add_ranks */
     struct agreement agreement;
     bool begun[N_PHASES];

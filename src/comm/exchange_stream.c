@@ -7,8 +7,7 @@
 #include "base/memory.h"
 #include "comm/comm_private.h"
 
-/* ---- operations ---------------------------------------------------------------------
- */
+/* ---- operations ---- */
 
 static void open_one(struct traffic *t)
 {
@@ -58,7 +57,7 @@ static void see_begin(void *self)
     struct traffic *t = p->traffic;
     struct exchange *x = t->x;
 
-    require(p->phase != PHASE_REDUCE || t->n_free == t->n_slots);
+    require(p->phase != PHASE_REDUCE || t->n_free == t->x->size.slots);
     for (size_t b = 0; b < x->plan->n_blocks; b++)
         x->ops[p->phase][b].left = x->options.engine == EXCHANGE_DIRECT
                                        ? direct_messages(t, b)
@@ -109,8 +108,7 @@ static bool advance_agreement(struct traffic *t)
     return true;
 }
 
-/* ---- streams ------------------------------------------------------------------------
- */
+/* ---- streams ---- */
 
 static size_t message_bytes(const struct stream *s, const struct message *m)
 {
@@ -236,39 +234,24 @@ void traffic_count(struct traffic *t, size_t elems, size_t copies)
     atomic_fetch_add(&t->x->messages, 1);
 }
 
-/* ---- attach and detach --------------------------------------------------------------
- */
+/* ---- attach and detach ---- */
 
 static enum status build_scratch(struct traffic *t)
 {
-    const struct plan *plan = t->x->plan;
-    size_t own = 0;
-    size_t longest = 0;
+    const struct scratch_size *size = &t->x->size;
     enum status st;
     void *map;
 
-    for (size_t b = 0; b < plan->n_blocks; b++)
-        if (plan->blocks[b].root == t->x->rank) {
-            own++;
-            longest = max_size(longest, plan->blocks[b].elems);
-        }
-    t->x->scratch_stride = round_up(longest, PLAN_ALIGN_ELEMS);
-    t->slot_elems = t->x->scratch_stride * t->x->n_scratch;
-    if (own == 0)
+    if (size->slots == 0)
         return ST_OK;
-
-    size_t slot_bytes = t->slot_elems * sizeof(float);
-
-    t->n_slots = min_size(own, max_size(1, t->x->options.window_bytes / slot_bytes));
-    st = memory_alloc(t->n_slots, sizeof *t->free_slots, "exchange", &t->free_slots);
+    st = memory_alloc(size->slots, sizeof *t->free_slots, "exchange", &t->free_slots);
     if (st == ST_OK)
-        st = memory_map(t->n_slots * slot_bytes, "gradients of other ranks", &map);
+        st = memory_map(size->bytes, "gradients of other ranks", &map);
     if (st != ST_OK)
         return st;
     t->scratch = map;
-    t->scratch_bytes = t->n_slots * slot_bytes;
-    for (; t->n_free < t->n_slots; t->n_free++)
-        t->free_slots[t->n_free] = t->scratch + t->n_free * t->slot_elems;
+    for (; t->n_free < size->slots; t->n_free++)
+        t->free_slots[t->n_free] = t->scratch + t->n_free * size->slot_elems;
     return ST_OK;
 }
 
@@ -347,7 +330,7 @@ static void detach(struct exchange *x)
         control_free_comm(t->comm, &t->broadcasts[i]);
     for (int i = 0; i < t->n_streams; i++)
         free(t->streams[i].list);
-    memory_unmap(t->scratch, t->scratch_bytes);
+    memory_unmap(t->scratch, x->size.bytes);
     free(t->broadcasts);
     free(t->free_slots);
     free(t->agree_all);

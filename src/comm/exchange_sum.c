@@ -62,7 +62,7 @@ double exchange_sum(struct exchange *x, size_t b)
     double total = 0;
 
     require(b < x->plan->n_blocks && block->root == x->rank);
-    require(x->n_scratch == 0 || scratch->sums);
+    require(x->size.contributions == 0 || scratch->sums);
     for (size_t s = 0; s < block->n_segments; s++) {
         const struct plan_segment *segment = &x->plan->segments[block->first_segment + s];
         struct squares squares = {{0}};
@@ -71,9 +71,9 @@ double exchange_sum(struct exchange *x, size_t b)
             float *dst = x->grads + segment->offset + i;
             size_t n = min_size(SUM_TILE, segment->elems - i);
 
-            if (x->n_scratch > 0)
-                sum_add_ranks(dst, scratch->sums + at + i, x->scratch_stride,
-                              x->n_scratch, x->own_place, n);
+            if (x->size.contributions > 0)
+                sum_add_ranks(dst, scratch->sums + at + i, x->size.stride,
+                              x->size.contributions, x->own_place, n);
             squares_add(&squares, dst, n);
         }
         total += squares_total(&squares);

@@ -26,6 +26,19 @@ enum { SLICES = 9, THREADS = 3 };
 
 static struct comm *comm;
 
+/* Every mapping passes through here; `mapped` counts those of scratch. */
+static size_t mapped;
+
+enum status __real_memory_map(size_t bytes, const char *what, void **out);
+enum status __wrap_memory_map(size_t bytes, const char *what, void **out);
+
+enum status __wrap_memory_map(size_t bytes, const char *what, void **out)
+{
+    if (!strcmp(what, "gradients of other ranks"))
+        mapped += bytes;
+    return __real_memory_map(bytes, what, out);
+}
+
 struct setting {
     const char *name;
     enum exchange_engine engine;
@@ -411,10 +424,13 @@ static size_t run_setting(const struct setting *s)
     struct exchange_stats stats;
 
     build_job(&j);
+    mapped = 0;
     if (exchange_new(comm, &j.plan, j.grads, j.params, &options, &j.x) != ST_OK) {
         release_job(&j);
         return 1;
     }
+    if (mapped != exchange_scratch_bytes(&j.plan, &options, rank()))
+        atomic_fetch_add(&j.wrong, 1);
     for (j.round = 0; j.round <= s->rounds; j.round++) {
         run_round(&j, j.round<s->rounds, j.round> 0);
         if (j.round == 0)

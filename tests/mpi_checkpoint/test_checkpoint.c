@@ -23,8 +23,14 @@ static char scratch[PATH_BYTES];
 static const char *const specs[] = {"L=1,H=3,C=48,T=7,V=61", "L=2,H=2,C=10,T=5,V=129",
                                     "L=3,H=3,C=48,T=11,V=257"};
 
-/* Every rank must have seen no failure; cmocka's asserts would leave the others waiting.
- */
+static void wait_for_all(void)
+{
+    double nothing = 0;
+
+    comm_max(comm, &nothing, 1);
+}
+
+/* No rank may have failed; cmocka's asserts would leave the others waiting. */
 static void all_right(bool mine, const char *what)
 {
     double wrong = !mine;
@@ -101,7 +107,7 @@ static void written_by_other_jobs(void **arg)
 
         if (rank == 0)
             simulate_save(folder, &h, &state, k);
-        comm_barrier(comm);
+        wait_for_all();
         h = job(specs[k % 3], LAYOUT_PRODUCTION, 700);
         all_right(loads(folder, &h, &state, k), "load");
     }
@@ -161,23 +167,23 @@ static void damage_is_refused_by_all(void **arg)
     (void)arg;
     if (rank == 0)
         simulate_save(folder, &writer, &state, 1);
-    comm_barrier(comm);
+    wait_for_all();
     fixture_init(&f, &h, rank);
     for (int r = 0; r < 5; r++) {
         const char *file = text("%s/state-%05d-of-00005.bin", folder, r);
 
         if (rank == 0)
             file_flip_byte(file, 40);
-        comm_barrier(comm);
+        wait_for_all();
         enum status st = checkpoint_load(comm, folder, &f.view, &back);
         all_right(st == ST_FORMAT && back.step == 77, "damaged file");
         if (rank == 0)
             file_flip_byte(file, 40);
-        comm_barrier(comm);
+        wait_for_all();
     }
     if (rank == 0 && unlink(text("%s/state-00004-of-00005.bin", folder)) != 0)
         bug("cannot remove");
-    comm_barrier(comm);
+    wait_for_all();
     all_right(checkpoint_load(comm, folder, &f.view, &back) == ST_IO, "missing file");
     all_right(checkpoint_load(comm, rank ? folder : "/none", &f.view, &back) == ST_IO,
               "one rank sees no folder");
@@ -222,7 +228,7 @@ static int setup(void **arg)
 static int teardown(void **arg)
 {
     (void)arg;
-    comm_barrier(comm);
+    wait_for_all();
     if (rank == 0)
         scratch_remove(scratch);
     return 0;

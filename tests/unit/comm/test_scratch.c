@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: MIT */
+/* The memory an exchange is said to take, for any number of ranks. (That it is what is
+ * taken: tests/mpi/test_exchange.c.) */
+#include "comm/comm.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <cmocka.h>
+
+enum { F = sizeof(float) };
+
+/* Bytes for `units` x 16 elements in blocks of block_bytes, seen from `rank`. */
+static size_t scratch(size_t units, int ranks, size_t block_bytes, bool one_block,
+                      struct exchange_options o, int rank)
+{
+    const struct plan_slice slice = {units * 16, 0};
+    struct plan plan;
+
+    assert_int_equal(plan_init(&plan, &slice, 1, ranks, block_bytes, one_block), ST_OK);
+    size_t bytes = exchange_scratch_bytes(&plan, &o, rank);
+
+    plan_release(&plan);
+    return bytes;
+}
+
+static void one_rank_takes_none(void **state)
+{
+    (void)state;
+    assert_int_equal(scratch(99, 1, 64, false, (struct exchange_options){0}, 0), 0);
+    assert_int_equal(scratch(99, 1, 64, false,
+                             (struct exchange_options){.engine = EXCHANGE_COLLECTIVE}, 0),
+                     0);
+}
+
+/* 30 units on 5 ranks in blocks of one unit: each rank is root of 6 of them. */
+static void slots_are_bounded_by_window_and_blocks(void **state)
+{
+    const size_t unit = 16 * F;
+    struct exchange_options o = {.engine = EXCHANGE_DIRECT};
+
+    (void)state;
+    assert_int_equal(scratch(30, 5, 64, false, o, 2), 6 * 4 * unit);
+    o.window_bytes = 1; /* one slot at least */
+    assert_int_equal(scratch(30, 5, 64, false, o, 2), 4 * unit);
+    o.window_bytes = 3 * 4 * unit - 1;
+    assert_int_equal(scratch(30, 5, 64, false, o, 2), 2 * 4 * unit);
+    o.window_bytes++;
+    assert_int_equal(scratch(30, 5, 64, false, o, 4), 3 * 4 * unit);
+    o.engine = EXCHANGE_COLLECTIVE; /* a slot holds the sum only */
+    assert_int_equal(scratch(30, 5, 64, false, o, 4), 6 * unit);
+}
+
+static void long_blocks_take_one_slot_each(void **state)
+{
+    const size_t mib = (size_t)1 << 20;
+    struct exchange_options o = {.engine = EXCHANGE_DIRECT};
+
+    (void)state;
+    /* 160 MiB on 8 ranks, one block a rank: 7 contributions of 20 MiB. */
+    assert_int_equal(scratch(160 * mib / (16 * F), 8, SIZE_MAX, false, o, 7), 140 * mib);
+    /* Blocks of 1 MiB: 16 MiB hold two slots of 7. */
+    assert_int_equal(scratch(160 * mib / (16 * F), 8, mib, false, o, 7), 14 * mib);
+}
+
+static void who_is_root_of_nothing_takes_none(void **state)
+{
+    struct exchange_options o = {.engine = EXCHANGE_DIRECT};
+
+    (void)state;
+    assert_int_equal(scratch(7, 3, 64, true, o, 0), 2 * 7 * 16 * F);
+    assert_int_equal(scratch(7, 3, 64, true, o, 1), 0);
+    assert_int_equal(scratch(2, 3, 64, false, o, 1), 2 * 16 * F);
+    assert_int_equal(scratch(2, 3, 64, false, o, 2), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(one_rank_takes_none),
+        cmocka_unit_test(slots_are_bounded_by_window_and_blocks),
+        cmocka_unit_test(long_blocks_take_one_slot_each),
+        cmocka_unit_test(who_is_root_of_nothing_takes_none),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
