@@ -17,8 +17,7 @@
 #include "kernels/ref/ref.h"
 #include "task/task.h"
 
-/* Normalised error above which a kernel is called wrong: ten times what the tests allow.
- */
+/* A kernel with a larger normalised error is called wrong: ten times what tests allow. */
 static const double kernel_limit = 1e-4;
 
 enum { ROWS = 37, C = 48, HEADS = 3, BUFFER = ROWS * 4 * C };
@@ -101,16 +100,6 @@ static double try_attention(struct bench *b, const struct kernels *k)
     return e;
 }
 
-static double try_sum(struct bench *b, const struct kernels *k)
-{
-    const float *src[3] = {b->in[0], b->in[1], b->in[2]};
-
-    k->sum_ranks(b->out, src, 3, BUFFER);
-    for (size_t i = 0; i < BUFFER; i++)
-        b->out_d[i] = b->in_d[0][i] + b->in_d[1][i] + b->in_d[2][i];
-    return error_of(b, BUFFER);
-}
-
 static enum status check_kernels(const struct kernels *k)
 {
     static const struct {
@@ -119,8 +108,7 @@ static enum status check_kernels(const struct kernels *k)
     } rows[] = {{"matrix product", try_gemm},
                 {"layer-norm", try_layernorm},
                 {"gelu", try_gelu},
-                {"attention", try_attention},
-                {"sum over ranks", try_sum}};
+                {"attention", try_attention}};
     struct bench *b;
     enum status st = memory_alloc(1, sizeof *b, "check", &b);
 

@@ -87,8 +87,7 @@ static void unpack_rows(float *restrict out, size_t ld, const float *restrict fr
             out[r * ld + d] = from[r * width + d] * scale;
 }
 
-/* scores[r][c] = left row r times right column c. Above the diagonal not all is written.
- */
+/* scores[r][c] = left row r times right column c; above the diagonal not all of them. */
 static void score_tile(float *scores, const float *left, size_t width, const float *right,
                        size_t D, struct tile_pair at)
 {
@@ -100,8 +99,8 @@ static void score_tile(float *scores, const float *left, size_t width, const flo
     }
 }
 
-/* out[r] (+)= sum over keys c of weights[r][c] * values[c], weights 0 above the diagonal.
- */
+/* out[r] (+)= sum over keys c of weights[r][c] * values[c]; no weight above the diagonal
+ * counts. */
 static void weight_keys(float *out, const float *weights, const float *values,
                         size_t width, struct tile_pair at, bool add)
 {
@@ -221,7 +220,7 @@ void KERNEL(attention_fwd)(float *out, float *lse, const float *qkv, size_t T, s
     }
 }
 
-/* scores become probabilities, slopes (d loss / d probability) become d loss / d score.
+/* scores become probabilities; slopes, d loss / d probability, become d loss / d score.
  */
 static void softmax_slopes(float *scores, float *slopes, const float *lse,
                            const float *delta, struct tile_pair at)

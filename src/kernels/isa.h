@@ -37,8 +37,6 @@ DECLARE_KERNEL(embedding_bwd_positions);
 DECLARE_KERNEL(softmax_stats);
 DECLARE_KERNEL(softmax_grad);
 DECLARE_KERNEL(adamw);
-DECLARE_KERNEL(sum_squares);
-DECLARE_KERNEL(sum_ranks);
 
 #if defined(__AVX512F__)
 #    define VEC_ELEMS 16

@@ -112,12 +112,6 @@ struct kernels {
     /* One pass of AdamW over n elements. decay is in a->weight_decay (0 for vectors). */
     void (*adamw)(float *p, float *m, float *v, const float *g, size_t n,
                   const struct adamw *a);
-
-    /* Sum of squares in double, in fixed lanes. NaN or infinity when any element is. */
-    double (*sum_squares)(const float *x, size_t n);
-
-    /* out[i] = src[0][i] + src[1][i] + ... in ascending order; out may be one of them. */
-    void (*sum_ranks)(float *out, const float *const *src, size_t n_src, size_t n);
 };
 
 /* Elements of workspace for attention_fwd and attention_bwd. */
@@ -128,8 +122,7 @@ size_t attention_work_elems(size_t T, size_t D);
  * Returns  ST_USAGE for an unknown or unsupported name, with those that are available */
 MUST_USE enum status kernels_select(const char *name, const struct kernels **out);
 
-/* ---- matrix products: one small interface over a library (docs/decisions/) ----------
- */
+/* ---- matrix products: one small interface over a library (docs/decisions/) ---- */
 
 /* C = op(A) op(B) + beta C, with op = transpose where ta / tb is set.
  * Shapes   op(A) [m][k], op(B) [k][n], C [m][n]; ld in elements

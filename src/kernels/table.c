@@ -24,6 +24,4 @@ const struct kernels KERNEL(kernels) = {
     .softmax_stats = KERNEL(softmax_stats),
     .softmax_grad = KERNEL(softmax_grad),
     .adamw = KERNEL(adamw),
-    .sum_squares = KERNEL(sum_squares),
-    .sum_ranks = KERNEL(sum_ranks),
 };

@@ -272,12 +272,3 @@ void REF(adamw)(REAL *p, REAL *m, REAL *v, const REAL *g, size_t n, const struct
         p[i] -= lr * (m[i] / c1 / (sqrt(v[i] / c2) + eps) + decay * p[i]);
     }
 }
-
-REAL REF(sum_squares)(const REAL *x, size_t n)
-{
-    REAL sum = 0;
-
-    for (size_t i = 0; i < n; i++)
-        sum += x[i] * x[i];
-    return sum;
-}

@@ -48,4 +48,3 @@ void REF(linear_bwd)(REAL *dx, REAL *dw, REAL *db, const REAL *dy, const REAL *x
 
 void REF(adamw)(REAL *p, REAL *m, REAL *v, const REAL *g, size_t n,
                 const struct adamw *a);
-REAL REF(sum_squares)(const REAL *x, size_t n);

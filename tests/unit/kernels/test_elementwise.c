@@ -159,8 +159,6 @@ static void partial_sums_are_added_in_order(void **state)
             size_t n = lengths[i];
             float *parts = new_uniform(n, 5 * n, 1), *out = new_poisoned(n);
             float *want = new_poisoned(n);
-            const float *src[5] = {parts, parts + n, parts + 2 * n, parts + 3 * n,
-                                   parts + 4 * n};
 
             for (size_t j = 0; j < n; j++)
                 want[j] = parts[j] + parts[n + j] + parts[2 * n + j] + parts[3 * n + j] +
@@ -174,36 +172,8 @@ static void partial_sums_are_added_in_order(void **state)
             k->add_partials(out, parts, 5, n, true);
             for (size_t j = 0; j < n; j++)
                 assert_true(out[j] == want[j] + 0.5f);
-            k->sum_ranks(out, src, 5, n);
-            assert_memory_equal(out, want, n * sizeof *out);
-            k->sum_ranks(parts + 3 * n, src, 5, n); /* on top of one of its inputs */
-            assert_memory_equal(parts + 3 * n, want, n * sizeof *out);
-            k->sum_ranks(out, src, 1, n);
-            assert_memory_equal(out, parts, n * sizeof *out);
             free(parts), free(out), free(want);
         }
-}
-
-static void squares_are_summed_in_double(void **state)
-{
-    (void)state;
-    for (const struct kernels *const *at = usable_kernels(), *k; (k = *at); at++) {
-        for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
-            size_t n = lengths[i];
-            float *x = new_uniform(n, n, 2);
-            double *x_d = doubles_of(x, n), want = ref_sum_squares_d(x_d, n);
-
-            assert_true(fabs(k->sum_squares(x, n) - want) <= 1e-14 * want);
-            x[n - 1] = 1e30f; /* its square is no float */
-            assert_true(isfinite(k->sum_squares(x, n)));
-            x[n / 2] = NAN;
-            assert_true(isnan(k->sum_squares(x, n)));
-            x[n / 2] = -INFINITY;
-            assert_true(isinf(k->sum_squares(x, n)));
-            free(x), free(x_d);
-        }
-        assert_true(k->sum_squares(NULL, 0) == 0.0);
-    }
 }
 
 int main(void)
@@ -215,7 +185,6 @@ int main(void)
         cmocka_unit_test(adamw_decays_by_lr_times_decay),
         cmocka_unit_test(bias_matches_definition),
         cmocka_unit_test(partial_sums_are_added_in_order),
-        cmocka_unit_test(squares_are_summed_in_double),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
