@@ -3,22 +3,12 @@
 
 #include <time.h>
 
-static double read_s(clockid_t id)
+double clock_s(void)
 {
     struct timespec t;
 
-    clock_gettime(id, &t);
+    clock_gettime(CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-double clock_s(void)
-{
-    return read_s(CLOCK_MONOTONIC);
-}
-
-double clock_process_cpu_s(void)
-{
-    return read_s(CLOCK_PROCESS_CPUTIME_ID);
 }
 
 void clock_nap_us(long us)

@@ -5,9 +5,6 @@
 /* Monotonic seconds from an arbitrary origin. */
 double clock_s(void);
 
-/* CPU seconds used so far by all threads of this process. */
-double clock_process_cpu_s(void);
-
 /* Sleeps about `us` microseconds. */
 void clock_nap_us(long us);
 
