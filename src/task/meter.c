@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 #include "task/meter.h"
 
-/* The low bits of the word count running bodies (more than there are workers), the rest
- * holds nanoseconds since the origin: 52 days. */
-enum { COUNT_BITS = 12 };
+/* The low bits of the word count running bodies, up to 8191: a rank has at most 4096
+ * workers. The rest holds nanoseconds since the origin: 26 days. */
+enum { COUNT_BITS = 13 };
 #define COUNT_MASK ((UINT64_C(1) << COUNT_BITS) - 1)
 
 static uint64_t ticks(const struct meter *m, double now_s)
