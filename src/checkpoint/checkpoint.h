@@ -2,7 +2,7 @@
  *
  * Native checkpoint: a folder "<run>/checkpoints/step-NNNNNN/" with
  *   manifest.json          format version, shape, tensor table, P, run state, the
- * resolved options, and for every file its size, XXH3 and element ranges
+ *                          resolved options; size, XXH3 and element ranges of each file
  *   state-RRRRR-of-PPPPP.bin  written by rank R: for each of its ranges of the canonical
  *                          vector (tensors.h) the parameters, then the same ranges of m,
  *                          then of v; fp32 little-endian
@@ -11,7 +11,7 @@
  * then renamed (an older one of the same step waits as "step-NNNNNN.old" meanwhile);
  * "<run>/checkpoints/latest" (a text file with the folder's name) is replaced last.
  * Elements are addressed by canonical range, so a run resumes with any number of ranks,
- * layout, strategy and block size.
+ * layout, exchange engine and block size.
  *
  * llm.c model files (magic 20240326, version 3, fp32) hold weights only.
  */
@@ -51,10 +51,11 @@ struct checkpoint_view {
 
 /* Writes a checkpoint of the run in folder `run`.
  * Call     COLLECTIVE; params equal on all ranks, no operation in flight
- * In       config_text: the resolved options as saved in config.ini; tokens_json: path of
- * a file to copy in, or NULL Out      path (>= 4096 bytes): the folder written Returns
- * the same status on all ranks, already agreed (and told by one of them); on failure
- * nothing stands under the final name and older checkpoints are intact */
+ * In       config_text: the resolved options, as saved in config.ini
+ *          tokens_json: path of a file to copy in, or NULL
+ * Out      path (>= 4096 bytes): the folder written
+ * Returns  the same status on all ranks, already told by one of them. On failure nothing
+ *          stands under the final name, and older checkpoints are intact */
 MUST_USE enum status checkpoint_save(struct comm *c, const char *run,
                                      const struct run_state *state,
                                      const struct checkpoint_view *view,

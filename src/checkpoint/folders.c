@@ -31,8 +31,7 @@ enum status step_path(char *out, const char *run, uint64_t step, const char *suf
     return path_in(out, run, name);
 }
 
-/* ---- listing ------------------------------------------------------------------------
- */
+/* ---- listing ---- */
 
 /* In the order of preference at equal steps. */
 enum entry_kind { LEFTOVER, REPLACED, FINAL };
@@ -134,8 +133,7 @@ enum status checkpoint_list(const char *run, struct path_list *out)
     return st;
 }
 
-/* ---- looking at one -----------------------------------------------------------------
- */
+/* ---- looking at one ---- */
 
 enum status native_inspect(const char *folder, struct manifest *m)
 {
@@ -184,8 +182,7 @@ enum status checkpoint_latest(const char *run, char *path, bool *found)
     return st;
 }
 
-/* ---- pruning ------------------------------------------------------------------------
- */
+/* ---- pruning ---- */
 
 /* Takes the final name away first: a removal that is cut short leaves no half one. */
 static enum status remove_checkpoint(const struct entry *e, const char *run)

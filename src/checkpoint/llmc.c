@@ -79,8 +79,7 @@ enum status llmc_read_shape(const char *path, struct shape *shape)
     return st;
 }
 
-/* ---- reading ------------------------------------------------------------------------
- */
+/* ---- reading ---- */
 
 struct reader {
     int fd;
@@ -130,8 +129,7 @@ enum status llmc_read(const char *path, const struct layout *layout, float *para
     return r.st;
 }
 
-/* ---- writing ------------------------------------------------------------------------
- */
+/* ---- writing ---- */
 
 struct writer {
     struct stream stream;

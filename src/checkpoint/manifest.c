@@ -21,8 +21,7 @@ void state_file_name(char *out, int rank, int ranks)
     (void)snprintf(out, STATE_NAME_BYTES, "state-%05d-of-%05d.bin", rank, ranks);
 }
 
-/* ---- in memory ----------------------------------------------------------------------
- */
+/* ---- in memory ---- */
 
 static enum status add_range(struct manifest *m, struct manifest_file *f, size_t begin,
                              size_t elems)
@@ -126,8 +125,7 @@ void manifest_release(struct manifest *m)
     *m = (struct manifest){0};
 }
 
-/* ---- writing ------------------------------------------------------------------------
- */
+/* ---- writing ---- */
 
 /* JSON is UTF-8; paths in the options may be anything. */
 static json_t *text_json(const char *text)
@@ -290,8 +288,7 @@ enum status manifest_write(const struct manifest *m, const char *folder)
     return st;
 }
 
-/* ---- reading ------------------------------------------------------------------------
- */
+/* ---- reading ---- */
 
 /* Whole number of a key, 0 .. most. */
 static enum status get_whole(const json_t *root, const char *path, const char *key,

@@ -21,8 +21,7 @@
 
 enum { PATH_BYTES = 4096, STATE_NAME_BYTES = 48 };
 
-/* ---- ranges.c: memory against the canonical vector ----------------------------------
- */
+/* ---- ranges.c: memory against the canonical vector ---- */
 
 /* A run of elements that adjoin in memory, in the moments and in the canonical vector. */
 struct owned_range {
@@ -54,8 +53,7 @@ MUST_USE enum status shape_match(const struct shape *found, const char *path,
 /* Sets the gap elements behind every slice to 0. */
 void params_zero_gaps(const struct layout *l, float *params);
 
-/* ---- stream.c: large writes and checksums -------------------------------------------
- */
+/* ---- stream.c: large writes and checksums ---- */
 
 /* A file written front to back through a buffer and hashed on the way. */
 struct stream {
@@ -79,8 +77,7 @@ MUST_USE enum status stream_close(struct stream *s, enum status st);
 /* XXH3-64 of the first `bytes` of a file. */
 MUST_USE enum status file_hash(const char *path, uint64_t bytes, uint64_t *hash);
 
-/* ---- manifest.c ---------------------------------------------------------------------
- */
+/* ---- manifest.c ---- */
 
 struct file_sums {
     uint64_t bytes;
@@ -125,8 +122,7 @@ MUST_USE enum status manifest_check_sizes(const struct manifest *m, const char *
 
 void state_file_name(char *out, int rank, int ranks); /* STATE_NAME_BYTES */
 
-/* ---- native_save.c, native_load.c ---------------------------------------------------
- */
+/* ---- native_save.c, native_load.c ---- */
 
 /* Writes the file of one rank of view->plan. */
 MUST_USE enum status native_write_state(const char *folder,
@@ -148,8 +144,7 @@ MUST_USE enum status native_read_params(const struct manifest *m, const char *fo
 MUST_USE enum status native_read_moments(const struct manifest *m, const char *folder,
                                          const struct checkpoint_view *view, int rank);
 
-/* ---- folders.c ----------------------------------------------------------------------
- */
+/* ---- folders.c ---- */
 
 /* out = folder/name, PATH_BYTES; ST_IO when too long. */
 MUST_USE enum status path_in(char *out, const char *folder, const char *name);
@@ -160,8 +155,7 @@ MUST_USE enum status step_path(char *out, const char *run, uint64_t step,
  * released in any case. */
 MUST_USE enum status native_inspect(const char *folder, struct manifest *m);
 
-/* ---- llmc.c -------------------------------------------------------------------------
- */
+/* ---- llmc.c ---- */
 
 enum { LLMC_MODEL_MAGIC = 20240326, LLMC_FP32 = 3, LLMC_HEADER_BYTES = 1024 };
 

@@ -112,8 +112,7 @@ void weight_grad(const struct model *m, enum tensor_kind kind, size_t l, size_t 
                  bool accumulate);
 void norm_weight_grad(const struct model *m, size_t l, bool second, bool accumulate);
 
-/* wte gradient of vocabulary tile v "+=" (after the head's part); wpe tile "=" or "+=".
- */
+/* wte gradient of vocabulary tile v "+=", after the head's part; wpe tile "=" or "+=". */
 void backward_tokens(const struct model *m, const int32_t *tokens, size_t v);
 void backward_positions(const struct model *m, size_t tile, bool accumulate);
 

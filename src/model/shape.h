@@ -23,8 +23,7 @@ struct shape {
  * Returns  ST_USAGE naming what was found and what is needed */
 MUST_USE enum status shape_parse(const char *spec, size_t vocab, struct shape *out);
 
-/* True when `spec` looks like a spec rather than a path: known name, dN, or contains '='.
- */
+/* Is `spec` a spec rather than a path? A known name, dN, or anything with '=' is. */
 int shape_is_spec(const char *spec);
 
 /* Checks a shape from a file or spec: all >= 1, H divides C, sizes that fit in memory
