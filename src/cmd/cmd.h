@@ -33,8 +33,7 @@ struct command {
 /* Ends with a row whose name is NULL. */
 extern const struct command command_table[];
 
-/* The command of that name; NULL, with fail() naming the nearest one, when there is none.
- */
+/* The command of that name; without one NULL, and fail() names the nearest. */
 const struct command *command_find(const char *name);
 
 /* Prints `weft help` on stdout. */

@@ -36,8 +36,7 @@ enum {
     "needs a run folder, a checkpoint folder, an llm.c model file, token shards or a "   \
     "tokens.json"
 
-/* ---- the report ---------------------------------------------------------------------
- */
+/* ---- the report ---- */
 
 struct report {
     json_t *root;
@@ -89,8 +88,7 @@ static void put_shape(struct report *r, const struct shape *s)
     put_count(r, "parameters", shape_parameters(s));
 }
 
-/* ---- the table ----------------------------------------------------------------------
- */
+/* ---- the table ---- */
 
 /* "1,234,567" */
 static void format_count(json_int_t n, char *out, size_t out_bytes)
@@ -234,8 +232,7 @@ static void print_table(json_t *root)
     }
 }
 
-/* ---- model files and checkpoints ----------------------------------------------------
- */
+/* ---- model files and checkpoints ---- */
 
 /* Weights that are NaN or infinite, from byte `at` of a file of floats to its end. */
 static enum status count_not_finite(const char *path, uint64_t at, uint64_t *count)
@@ -313,8 +310,7 @@ static enum status describe_checkpoint(struct report *r, const char *path)
     return ST_OK;
 }
 
-/* ---- run folders --------------------------------------------------------------------
- */
+/* ---- run folders ---- */
 
 /* The last whole line of metrics.jsonl, NULL when there is none. */
 static json_t *last_metrics(const char *run)
@@ -390,8 +386,7 @@ static enum status describe_run(struct report *r, const char *path)
     return st;
 }
 
-/* ---- token data ---------------------------------------------------------------------
- */
+/* ---- token data ---- */
 
 static enum status file_magic(const char *path, int32_t *magic, unsigned char *head,
                               size_t *n)
@@ -491,8 +486,7 @@ static enum status describe_tokens_json(struct report *r, const char *path)
     return ST_OK;
 }
 
-/* ---- which is it? -------------------------------------------------------------------
- */
+/* ---- which is it? ---- */
 
 static bool has_file(const char *folder, const char *name)
 {
