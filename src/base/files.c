@@ -12,6 +12,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/log.h"
+
 static enum status fail_errno(const char *path, const char *doing)
 {
     return fail(ST_IO, "%s: cannot %s: %s", path, doing, strerror(errno));
@@ -182,7 +184,9 @@ enum status folder_sync(const char *path)
 
 static enum status join(char *out, size_t out_bytes, const char *folder, const char *name)
 {
-    if (snprintf(out, out_bytes, "%s/%s", folder, name) >= (int)out_bytes)
+    const char *slash = !strcmp(folder, "/") ? "" : "/";
+
+    if (snprintf(out, out_bytes, "%s%s%s", folder, slash, name) >= (int)out_bytes)
         return fail(ST_IO, "%s/%s: path too long", folder, name);
     return ST_OK;
 }
@@ -246,18 +250,37 @@ static int by_bytes(const void *a, const void *b)
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-static enum status add_below(struct path_list *l, const char *path)
+static enum status add_folder(struct path_list *l, const char *path);
+
+/* What a folder holds: a link in it may lead to a file, but neither round in a circle
+ * nor to a tree of its own. */
+static enum status add_entry(struct path_list *l, const char *path)
+{
+    struct stat info;
+
+    if (lstat(path, &info) != 0)
+        return fail_errno(path, "open");
+    if (S_ISDIR(info.st_mode))
+        return add_folder(l, path);
+    if (!S_ISLNK(info.st_mode))
+        return path_list_add(l, path);
+    if (stat(path, &info) != 0) {
+        log_warn("%s: left out, a link that leads nowhere: %s", path, strerror(errno));
+        return ST_OK;
+    }
+    if (S_ISDIR(info.st_mode)) {
+        log_warn("%s: left out, a link to a folder", path);
+        return ST_OK;
+    }
+    return path_list_add(l, path);
+}
+
+static enum status add_folder(struct path_list *l, const char *path)
 {
     enum status st = ST_OK;
     struct dirent *entry;
-    struct stat info;
-
-    if (stat(path, &info) != 0)
-        return fail_errno(path, "open");
-    if (!S_ISDIR(info.st_mode))
-        return path_list_add(l, path);
-
     DIR *dir = opendir(path);
+
     if (!dir)
         return fail_errno(path, "open folder");
     while (st == ST_OK && (entry = readdir(dir))) {
@@ -267,7 +290,7 @@ static enum status add_below(struct path_list *l, const char *path)
             continue;
         st = join(full, sizeof full, path, entry->d_name);
         if (st == ST_OK)
-            st = add_below(l, full);
+            st = add_entry(l, full);
     }
     closedir(dir);
     return st;
@@ -276,8 +299,19 @@ static enum status add_below(struct path_list *l, const char *path)
 enum status path_list_add_tree(struct path_list *l, const char *path)
 {
     size_t first = l->count;
-    enum status st = add_below(l, path);
+    struct stat info;
+    char folder[PATH_MAX];
+    enum status st;
 
+    if (stat(path, &info) != 0)
+        return fail_errno(path, "open");
+    if (!S_ISDIR(info.st_mode))
+        return path_list_add(l, path);
+    if (snprintf(folder, sizeof folder, "%s", path) >= (int)sizeof folder)
+        return fail(ST_IO, "%s: path too long", path);
+    for (size_t n = strlen(folder); n > 1 && folder[n - 1] == '/'; n--)
+        folder[n - 1] = 0;
+    st = add_folder(l, folder);
     if (l->count > first)
         qsort(l->paths + first, l->count - first, sizeof *l->paths, by_bytes);
     return st;

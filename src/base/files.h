@@ -50,7 +50,9 @@ MUST_USE enum status path_list_add(struct path_list *l, const char *path);
 void path_list_release(struct path_list *l); /* leaves it empty and reusable */
 
 /* Adds the regular files below `path` (itself when it is a file), in byte order of their
- * full names, hidden files and folders left out. */
+ * full names, hidden files and folders left out. `path` itself may be a link; below it
+ * links to files count as files, while links to folders and links to nothing are left out
+ * with a warning each. */
 MUST_USE enum status path_list_add_tree(struct path_list *l, const char *path);
 
 /* Adds what matches a glob pattern, sorted; no match is ST_IO and names the pattern. */

@@ -162,6 +162,30 @@ static void lists(void **state)
     path_list_release(&l);
 }
 
+/* Links to files are read; those to folders and to nothing are not, nor is a circle
+ * walked. */
+static void links_in_trees(void **state)
+{
+    struct path_list l = {0};
+
+    (void)state;
+    assert_int_equal(folder_make(scratch("links/b")), ST_OK);
+    put("links/b/file", "");
+    assert_int_equal(symlink("b/file", scratch("links/a")), 0);
+    assert_int_equal(symlink("nowhere", scratch("links/dangling")), 0);
+    assert_int_equal(symlink("..", scratch("links/b/circle")), 0);
+    assert_int_equal(symlink("self", scratch("links/self")), 0);
+    assert_int_equal(symlink("links", scratch("root")), 0);
+    assert_int_equal(path_list_add_tree(&l, scratch("root//")), ST_OK);
+    assert_int_equal(l.count, 2);
+    assert_string_equal(l.paths[0], scratch("root/a"));
+    assert_string_equal(l.paths[1], scratch("root/b/file"));
+    assert_int_equal(path_list_add_tree(&l, scratch("links/dangling")), ST_IO);
+    assert_int_equal(path_list_add_tree(&l, scratch("links/a")), ST_OK);
+    assert_int_equal(l.count, 3);
+    path_list_release(&l);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -171,6 +195,7 @@ int main(void)
         cmocka_unit_test(places_in_files),
         cmocka_unit_test(folders),
         cmocka_unit_test(lists),
+        cmocka_unit_test(links_in_trees),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
 
