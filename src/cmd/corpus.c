@@ -49,10 +49,24 @@ static enum status check_document(const char *path, uint64_t *bytes)
     return st;
 }
 
+static void drop_empty(struct corpus *c)
+{
+    size_t kept = 0;
+
+    for (size_t i = 0; i < c->files.count; i++) {
+        if (c->bytes[i] == 0) {
+            free(c->files.paths[i]);
+            continue;
+        }
+        c->files.paths[kept] = c->files.paths[i];
+        c->bytes[kept++] = c->bytes[i];
+    }
+    c->files.count = kept;
+}
+
 enum status corpus_open(struct corpus *c, char **inputs, int n)
 {
     enum status st = ST_OK;
-    size_t kept = 0;
 
     for (int i = 0; i < n && st == ST_OK; i++)
         st = path_list_add_tree(&c->files, inputs[i]);
@@ -61,28 +75,17 @@ enum status corpus_open(struct corpus *c, char **inputs, int n)
     if (st != ST_OK)
         return st;
     for (size_t i = 0; i < c->files.count && st == ST_OK; i++) {
-        uint64_t bytes = 0;
-
-        st = check_document(c->files.paths[i], &bytes);
-        if (bytes == 0) {
-            c->empty++;
-            continue;
-        }
-        char *swap = c->files.paths[kept];
-
-        c->files.paths[kept] = c->files.paths[i];
-        c->files.paths[i] = swap;
-        c->bytes[kept++] = bytes;
-        c->total += bytes;
+        st = check_document(c->files.paths[i], &c->bytes[i]);
+        if (st == ST_OK && c->bytes[i] == 0)
+            st = path_list_add(&c->empty, c->files.paths[i]);
+        c->total += c->bytes[i];
     }
-    if (st == ST_OK && kept == 0)
+    if (st == ST_OK && c->total == 0)
         st = fail(ST_FORMAT, "%s%s: found no text in %zu file%s", inputs[0],
                   n > 1 ? " and the others" : "", c->files.count,
                   c->files.count == 1 ? "" : "s");
-    for (size_t i = kept; st == ST_OK && i < c->files.count; i++)
-        free(c->files.paths[i]);
     if (st == ST_OK)
-        c->files.count = kept;
+        drop_empty(c);
     return st;
 }
 
@@ -152,6 +155,7 @@ enum status corpus_split(struct corpus *c, double fraction)
 void corpus_release(struct corpus *c)
 {
     path_list_release(&c->files);
+    path_list_release(&c->empty);
     free(c->bytes);
 }
 

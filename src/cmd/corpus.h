@@ -21,7 +21,7 @@ struct corpus {
     struct path_list files; /* without the empty ones */
     uint64_t *bytes;        /* [files.count] */
     uint64_t total;
-    size_t empty; /* files left out */
+    struct path_list empty; /* files left out */
     size_t cut_file;
     uint64_t cut_at;
 };

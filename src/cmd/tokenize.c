@@ -11,6 +11,7 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <fnmatch.h>
 #include <limits.h>
 #include <pthread.h>
@@ -18,6 +19,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <xxhash.h>
 
@@ -299,6 +302,57 @@ static enum status encode_all(const struct corpus *c, const struct tokenizer *t,
     return st;
 }
 
+/* The output folder, held so that two programs never mix their shards in it. */
+struct hold {
+    const char *folder;
+    char path[PATH_MAX]; /* the hidden file that is locked */
+    int fd;              /* -1: not held */
+    bool made;           /* the folder is ours */
+};
+
+/* Removes what hold_folder made; a folder with something in it stays. */
+static void let_go(struct hold *h)
+{
+    /* The name goes while the lock is held: nobody can hold a nameless file for long. */
+    if (h->fd >= 0 && unlink(h->path) == 0 && h->made)
+        (void)rmdir(h->folder);
+    if (h->fd >= 0)
+        close(h->fd);
+    h->fd = -1;
+}
+
+/* Makes the folder and locks it. A lock that a killed program left is free again; where
+ * the file system knows no locks there is none. */
+static enum status hold_folder(struct hold *h, const char *folder)
+{
+    struct stat held, named;
+
+    *h = (struct hold){.folder = folder, .fd = -1, .made = !file_exists(folder)};
+    if (snprintf(h->path, sizeof h->path, "%s/.lock", folder) >= (int)sizeof h->path)
+        return fail(ST_USAGE, "%s: path too long", folder);
+    for (;;) {
+        enum status st = folder_make(folder);
+
+        if (st != ST_OK)
+            return st;
+        h->fd = open(h->path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
+        if (h->fd < 0 && errno == ENOENT)
+            continue; /* the one before us has just removed its empty folder */
+        if (h->fd < 0)
+            return fail(ST_IO, "%s: cannot create: %s", h->path, strerror(errno));
+        if (flock(h->fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+            close(h->fd);
+            h->fd = -1;
+            return fail(ST_USAGE, "%s: another weft tokenize is writing here", folder);
+        }
+        /* The one before us may have removed the name between our open and our lock. */
+        if (fstat(h->fd, &held) == 0 && stat(h->path, &named) == 0 &&
+            held.st_ino == named.st_ino)
+            return ST_OK;
+        close(h->fd);
+    }
+}
+
 /* A shard of any text, or of the one called stem. */
 static bool is_shard(const char *name, const char *stem)
 {
@@ -448,8 +502,6 @@ static enum status tokenize(const struct settings *s, const struct corpus *c)
     double start_s = clock_s();
     enum status st = make_tokenizer(s, c, &t);
 
-    if (st == ST_OK)
-        st = folder_make(s->out);
     for (int k = 0; k < SPLITS && st == ST_OK; k++)
         st = shard_writer_new(s->out, s->name, split_names[k], tokenizer_vocab(t),
                               s->shard_tokens, &o.writers[k]);
@@ -481,6 +533,56 @@ static enum status tokenize(const struct settings *s, const struct corpus *c)
     return st;
 }
 
+/* Up to three names, and how many more there are. */
+static void tell_empty(const struct path_list *empty)
+{
+    char **p = empty->paths;
+    size_t n = empty->count;
+    char more[48] = "";
+
+    if (n == 0)
+        return;
+    if (n > 3)
+        (void)snprintf(more, sizeof more, " and %zu more", n - 3);
+    log_warn("%zu empty file%s left out: %s%s%s%s%s%s", n, n == 1 ? "" : "s", p[0],
+             n > 1 ? ", " : "", n > 1 ? p[1] : "", n > 2 ? ", " : "", n > 2 ? p[2] : "",
+             more);
+}
+
+static void print_help(const struct option_row *table)
+{
+    printf(
+        "usage: weft tokenize --vocab PATH|--char|--bytes --out DIR FILE|DIR...\n\n"
+        "Turns text files into token shards. Each file is a document; folders are "
+        "read\nwhole, in the order of the names, without hidden files. Documents are "
+        "separated by\none end-of-text id; --char has none. The last F of the text, in "
+        "the order of the files,\nis for validation.\n\n"
+        "example: weft tokenize --vocab vocab/vocab.bpe --out tokens books/\n\n"
+        "options:\n");
+    options_print_help(table);
+}
+
+static enum status tokenize_into(const struct settings *s, char **inputs, int n)
+{
+    struct corpus c = {0};
+    struct hold hold;
+    enum status st = hold_folder(&hold, s->out);
+
+    if (st == ST_OK)
+        st = visit_folder(s->out, s->name, s->force, false);
+    if (st == ST_OK)
+        st = corpus_open(&c, inputs, n);
+    if (st == ST_OK)
+        tell_empty(&c.empty);
+    if (st == ST_OK)
+        st = corpus_split(&c, s->val_fraction);
+    if (st == ST_OK)
+        st = tokenize(s, &c);
+    let_go(&hold);
+    corpus_release(&c);
+    return st;
+}
+
 enum status cmd_tokenize(int argc, char **argv, int *exit_code)
 {
     struct settings s = {.name = "text", .val_fraction = 0.1, .shard_tokens = 100000000};
@@ -507,7 +609,7 @@ enum status cmd_tokenize(int argc, char **argv, int *exit_code)
          .kind = OPTION_NUMBER,
          .value = &s.val_fraction,
          .meta = "F",
-         .help = "the last F of the text is for validation"},
+         .help = "the last F of the text, in the order of the files, is for validation"},
         {.name = "shard-tokens",
          .kind = OPTION_SIZE,
          .value = &s.shard_tokens,
@@ -534,19 +636,13 @@ enum status cmd_tokenize(int argc, char **argv, int *exit_code)
         {.name = "help", .kind = OPTION_SWITCH, .value = &s.help, .help = "this text"},
         {0},
     };
-    struct corpus c = {0};
     char **inputs;
     int n;
     enum status st = options_parse(table, argc, argv, &inputs, &n);
 
     *exit_code = 0;
     if (st == ST_OK && s.help) {
-        printf(
-            "usage: weft tokenize --vocab PATH|--char|--bytes --out DIR FILE|DIR...\n\n"
-            "Turns text files into token shards. Each file is a document; folders are "
-            "read\nwhole, in the order of the names. Documents are separated by one "
-            "end-of-text id.\n\n");
-        options_print_help(table);
+        print_help(table);
         return ST_OK;
     }
     if (st == ST_OK)
@@ -554,16 +650,5 @@ enum status cmd_tokenize(int argc, char **argv, int *exit_code)
     log_set_quiet(s.quiet);
     if (st == ST_OK && s.threads == 0)
         s.threads = min_size(allowed_cores(), MAX_THREADS);
-    if (st == ST_OK)
-        st = visit_folder(s.out, s.name, s.force, false);
-    if (st == ST_OK)
-        st = corpus_open(&c, inputs, n);
-    if (st == ST_OK && c.empty > 0)
-        log_warn("%zu empty file%s left out", c.empty, c.empty == 1 ? "" : "s");
-    if (st == ST_OK)
-        st = corpus_split(&c, s.val_fraction);
-    if (st == ST_OK)
-        st = tokenize(&s, &c);
-    corpus_release(&c);
-    return st;
+    return st == ST_OK ? tokenize_into(&s, inputs, n) : st;
 }

@@ -347,7 +347,11 @@ enum status tokenizer_save(const struct tokenizer *t, const struct tokens_note *
     enum status st = add_vocabulary(root, t);
     if (st == ST_OK) {
         text = json_dumps(root, t->kind == TOKENIZER_CHAR ? 0 : JSON_INDENT(2));
-        st = text ? file_write_all(tokens_json, text, strlen(text))
+        size_t n = text ? strlen(text) : 0;
+
+        if (text)
+            text[n] = '\n'; /* in place of the final 0 */
+        st = text ? file_write_all(tokens_json, text, n + 1)
                   : fail(ST_NOMEM, "no memory for tokens.json");
     }
     free(text);
