@@ -7,6 +7,7 @@
 #define WEFT_CMD_CMD_H
 
 #include <stdbool.h>
+#include <stdio.h>
 
 #include "base/status.h"
 
@@ -36,7 +37,7 @@ extern const struct command command_table[];
 /* The command of that name; without one NULL, and fail() names the nearest. */
 const struct command *command_find(const char *name);
 
-/* Prints `weft help` on stdout. */
-void command_print_overview(void);
+/* Prints what `weft help` prints. */
+void command_print_overview(FILE *out);
 
 #endif

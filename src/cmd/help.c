@@ -9,14 +9,16 @@
 
 #include "cmd/cmd.h"
 
-void command_print_overview(void)
+void command_print_overview(FILE *out)
 {
-    printf("weft %s - trains GPT-2 models on CPU clusters\n\n"
-           "usage: weft COMMAND [OPTIONS]\n\n",
-           WEFT_VERSION);
+    fprintf(out,
+            "weft %s - trains GPT-2 models on CPU clusters\n\n"
+            "usage: weft COMMAND [OPTIONS]\n\n",
+            WEFT_VERSION);
     for (const struct command *c = command_table; c->name; c++)
-        printf("  %-10s %s\n", c->name, c->summary);
-    printf(
+        fprintf(out, "  %-10s %s\n", c->name, c->summary);
+    fprintf(
+        out,
         "\n'weft help COMMAND' lists the options of a command; 'weft --version' prints "
         "the version.\n");
 }
@@ -27,7 +29,7 @@ enum status cmd_help(int argc, char **argv, int *exit_code)
         return fail(ST_USAGE, "help: found %d arguments, needs one command at most",
                     argc - 1);
     if (argc < 2 || !strcmp(argv[1], "--help") || !strcmp(argv[1], "help")) {
-        command_print_overview();
+        command_print_overview(stdout);
         return ST_OK;
     }
 

@@ -5,10 +5,12 @@
  * themselves, and the exit code is that of base/status.h.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/log.h"
 #include "base/options.h"
@@ -118,19 +120,30 @@ static int finish_stdout(const struct command *c, int exit_code)
     return 1;
 }
 
+/* A stream that was started closed must not become the next file we open, which would
+ * then get the log. Results on such a stdout still fail: it is open for reading only. */
+static void fill_standard_streams(void)
+{
+    for (int fd = 0; fd <= 2; fd++)
+        if (fcntl(fd, F_GETFD) < 0 &&
+            open("/dev/null", fd == 2 ? O_WRONLY : O_RDONLY) != fd)
+            _exit(1); /* nowhere to say it */
+}
+
 int main(int argc, char **argv)
 {
     const struct command *c = NULL;
     int exit_code = 0;
 
+    fill_standard_streams();
     task_configure_runtime();
     if (argc < 2) {
-        command_print_overview();
+        command_print_overview(stderr);
         exit_code = 2;
     } else if (!strcmp(argv[1], "--version")) {
         printf("weft %s\n", WEFT_VERSION);
     } else if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h")) {
-        command_print_overview();
+        command_print_overview(stdout);
     } else {
         c = command_find(argv[1]);
         if (c) {

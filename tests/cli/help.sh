@@ -45,6 +45,15 @@ for command in train generate tokenize; do
         bad=1
     fi
 done
+# What is wrong is not said where results go.
+if [ -n "$("$WEFT" 2>/dev/null)" ]; then
+    echo "weft: without a command it writes to stdout"
+    bad=1
+fi
+if "$WEFT" help >&- 2>/dev/null; then
+    echo "weft help >&-: exit code 0"
+    bad=1
+fi
 # Results that cannot be written are no success.
 if [ -w /dev/full ] && "$WEFT" help >/dev/full 2>/dev/null; then
     echo "weft help >/dev/full: exit code 0"

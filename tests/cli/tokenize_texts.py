@@ -6,6 +6,7 @@ Needs WEFT (the program) and WEFT_TMP (a scratch folder). Works with --bytes and
 needs GPT-2's merge table is left out with a note where it is not found (WEFT_VOCAB, or
 vocab/vocab.bpe of the source).
 """
+import fcntl
 import json
 import os
 import random
@@ -135,6 +136,7 @@ class Tokenize(unittest.TestCase):
         weft("--bytes", "--val-fraction", "0", "--out", self.out, self.file("a.txt", data))
         self.assertEqual(names(self.out), ["text_train_000001.bin", "tokens.json"])
         self.assertEqual(bytes(read_split(self.out, "train")), data)
+        self.assertTrue((self.out / "tokens.json").read_text().endswith("}\n"))
         meta = self.meta()
         self.assertEqual([meta[k] for k in ("format", "version", "kind", "vocab", "end_of_text",
                                             "train_tokens", "val_tokens", "documents", "text_bytes")],
@@ -155,8 +157,22 @@ class Tokenize(unittest.TestCase):
     def test_empty_files_are_left_out(self):
         files = [self.file(f"{i}.txt", b"" if i in (0, 2, 4) else b"x%d" % i) for i in range(5)]
         log = weft("--bytes", "--val-fraction", "0", "--out", self.out, *files)
-        self.assertIn("warning: 3 empty files left out", log)
+        self.assertIn("warning: 3 empty files left out: %s, %s, %s\n" % tuple(files[::2]), log)
         self.assertEqual(read_split(self.out, "train"), [*b"x1", 256, *b"x3"])
+        more = [self.file(f"more{i}.txt", b"") for i in range(2)]
+        log = weft("--bytes", "--force", "--out", self.out, *files, *more)
+        self.assertIn("5 empty files left out: %s, %s, %s and 2 more\n" % tuple(files[::2]), log)
+
+    def test_links_below_a_folder(self):
+        self.file("in/a.txt", b"first")
+        (TMP / "in" / "b.txt").symlink_to("a.txt")
+        (TMP / "in" / "nothing").symlink_to("nowhere")
+        (TMP / "in" / "circle").symlink_to(".")
+        log = weft("--bytes", "--val-fraction", "0", "--out", self.out, f"{TMP}/in/")
+        self.assertEqual(read_split(self.out, "train"), [*b"first", 256, *b"first"])
+        self.assertIn(f"{TMP}/in/nothing: left out, a link that leads nowhere", log)
+        self.assertIn(f"{TMP}/in/circle: left out, a link to a folder", log)
+        self.assertEqual(log.count("left out"), 2)
 
     def test_no_text_at_all(self):
         (TMP / "folder").mkdir()
@@ -329,6 +345,39 @@ class Tokenize(unittest.TestCase):
                    "--out", self.out, text)
         self.assertEqual(names(self.out), before)
 
+    def test_one_writer_at_a_time(self):
+        text = self.file("a.txt", english(3000))
+        self.out.mkdir()
+        with open(self.out / ".lock", "w", encoding="ascii") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            self.fails(2, "out: another weft tokenize is writing here", "--bytes", "--force", "--out",
+                       self.out, text)
+            self.assertEqual(names(self.out), [".lock"])
+        # What a killed program left behind locks nobody out, and goes.
+        weft("--bytes", "--out", self.out, text)
+        self.assertEqual(names(self.out), ["text_train_000001.bin", "text_val_000000.bin", "tokens.json"])
+
+    def test_many_writers_one_wins(self):
+        texts = [self.file(f"{i}.txt", english(400_000, i)) for i in range(6)]
+        running = [subprocess.Popen([WEFT, "tokenize", "--bytes", "--quiet", "--val-fraction", "0",
+                                     "--threads", "1", "--out", self.out, text],
+                                    stderr=subprocess.PIPE) for text in texts]
+        codes = [(p.communicate(timeout=120), p.returncode)[1] for p in running]
+        self.assertEqual(sorted(codes), [0, 2, 2, 2, 2, 2])
+        won = texts[codes.index(0)]
+        self.assertEqual(bytes(read_split(self.out, "train")), won.read_bytes())
+        self.assertEqual(names(self.out), ["text_train_000001.bin", "tokens.json"])
+
+    def test_closed_streams_get_no_data_file(self):
+        # The warning about the missing validation shard must not land in a shard.
+        data = b"x" * 5000
+        for closed in ("2>&-", "<&- >&- 2>&-"):
+            shutil.rmtree(self.out, ignore_errors=True)
+            subprocess.run(["sh", "-c", f'exec "$0" tokenize --bytes --out "$1" "$2" {closed}', WEFT,
+                            self.out, self.file("a.txt", data)], check=True, timeout=120)
+            self.assertEqual(bytes(read_split(self.out, "train")), data)
+            self.assertEqual(self.meta()["train_tokens"], len(data))
+
     def test_other_files_in_the_folder_stay(self):
         text = self.file("out/input.txt", english(3000))
         self.file("out/notes_train_.bin", b"no shard")
@@ -343,8 +392,7 @@ class Tokenize(unittest.TestCase):
         good = self.file("in/a.txt", english(3000))
         self.fails(1, r"none\.txt: cannot open", "--bytes", "--out", self.out, good, TMP / "none.txt")
         (TMP / "in" / "dangling").symlink_to("nowhere")
-        self.fails(1, r"dangling: cannot open", "--bytes", "--out", self.out, TMP / "in")
-        (TMP / "in" / "dangling").unlink()
+        self.fails(1, r"dangling: cannot open", "--bytes", "--out", self.out, TMP / "in" / "dangling")
         os.mkfifo(TMP / "in" / "pipe")
         self.fails(1, r"pipe: not a regular file", "--bytes", "--out", self.out, TMP / "in")
         self.assertEqual(names(self.out), [])
