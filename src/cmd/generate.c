@@ -43,14 +43,55 @@ struct generator {
 
 static enum status make_tokenizer(struct generator *g)
 {
-    if (g->o.vocab)
-        return tokenizer_new_gpt2(g->o.vocab, &g->tokenizer);
+    if (g->o.vocab) {
+        enum status st = tokenizer_new_gpt2(g->o.vocab, &g->tokenizer);
+
+        if (st != ST_OK || tokenizer_vocab(g->tokenizer) <= g->file.shape.V)
+            return st;
+        return fail(ST_USAGE,
+                    "--vocab %s: found %u ids, the vocabulary of %s has %zu; was it "
+                    "trained with this tokenizer?",
+                    g->o.vocab, tokenizer_vocab(g->tokenizer), g->file.path,
+                    g->file.shape.V);
+    }
     if (g->file.tokens_json[0])
         return tokenizer_load(g->file.tokens_json, &g->tokenizer);
     return fail(ST_USAGE,
                 "%s: found no tokens.json beside the model, needs --vocab "
                 "vocab.bpe",
                 g->file.path);
+}
+
+static enum status append(struct generator *g, uint32_t id)
+{
+    struct token_list *l = &g->tokens;
+
+    if (l->count == l->capacity) {
+        size_t capacity = 2 * l->capacity + 64;
+        uint32_t *ids = realloc(l->ids, capacity * sizeof *ids);
+
+        if (!ids)
+            return fail(ST_NOMEM, "generate: no memory for %zu tokens", capacity);
+        l->ids = ids;
+        l->capacity = capacity;
+    }
+    l->ids[l->count++] = id;
+    return ST_OK;
+}
+
+/* Without a prompt a document begins: after end-of-text, or a line break, or where the
+ * vocabulary has neither with its first character. */
+static enum status begin_document(struct generator *g)
+{
+    int32_t end_of_text = tokenizer_end_of_text(g->tokenizer);
+    enum status st = ST_FORMAT;
+
+    if (end_of_text < 0)
+        st = tokenizer_encode(g->tokenizer, "\n", 1, &g->tokens);
+    if (st != ST_FORMAT)
+        return st;
+    g->tokens.count = 0;
+    return append(g, end_of_text < 0 ? 0 : (uint32_t)end_of_text);
 }
 
 static enum status read_prompt(struct generator *g)
@@ -71,19 +112,7 @@ static enum status read_prompt(struct generator *g)
                               text ? bytes : strlen(g->o.prompt ? g->o.prompt : ""),
                               &g->tokens);
     free(text);
-    if (st != ST_OK || g->tokens.count > 0)
-        return st;
-    /* Without a prompt a document begins: after end-of-text, or a line break. */
-    if (tokenizer_end_of_text(g->tokenizer) >= 0) {
-        uint32_t *ids = realloc(g->tokens.ids, sizeof *ids);
-
-        if (!ids)
-            return fail(ST_NOMEM, "prompt: no memory");
-        ids[0] = (uint32_t)tokenizer_end_of_text(g->tokenizer);
-        g->tokens = (struct token_list){ids, 1, 1};
-        return ST_OK;
-    }
-    return tokenizer_encode(g->tokenizer, "\n", 1, &g->tokens);
+    return st == ST_OK && g->tokens.count == 0 ? begin_document(g) : st;
 }
 
 static enum status check_ids(const struct generator *g)
@@ -135,23 +164,6 @@ static void print_token(struct generator *g, uint32_t id)
         print_streaming(g, bytes, n);
     else
         fwrite(bytes, 1, n, stdout);
-}
-
-static enum status append(struct generator *g, uint32_t id)
-{
-    struct token_list *l = &g->tokens;
-
-    if (l->count == l->capacity) {
-        size_t capacity = 2 * l->capacity + 64;
-        uint32_t *ids = realloc(l->ids, capacity * sizeof *ids);
-
-        if (!ids)
-            return fail(ST_NOMEM, "generate: no memory for %zu tokens", capacity);
-        l->ids = ids;
-        l->capacity = capacity;
-    }
-    l->ids[l->count++] = id;
-    return ST_OK;
 }
 
 static enum status next_token(struct generator *g, uint64_t n, int32_t *token)
