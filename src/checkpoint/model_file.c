@@ -32,6 +32,28 @@ static enum status open_native(const char *path, struct model_file *out)
     return st;
 }
 
+static bool holds(const char *folder, const char *name)
+{
+    char inside[PATH_BYTES];
+
+    return path_in(inside, folder, name) == ST_OK && file_exists(inside);
+}
+
+/* A run that has just begun, or one whose checkpoints are all damaged. */
+static enum status say_none(const char *path, bool run)
+{
+    struct path_list list = {0};
+    enum status st = checkpoint_list(path, &list);
+    size_t n = list.count;
+
+    path_list_release(&list);
+    if (st != ST_OK)
+        return st;
+    if (run && n == 0)
+        return fail(ST_FORMAT, "%s: no checkpoint yet", path);
+    return fail(ST_FORMAT, "%s: no complete checkpoint in this run folder", path);
+}
+
 static enum status open_folder(const char *path, struct model_file *out)
 {
     char inside[PATH_BYTES];
@@ -45,7 +67,8 @@ static enum status open_folder(const char *path, struct model_file *out)
     st = path_in(inside, path, "checkpoints");
     if (st != ST_OK)
         return st;
-    if (!file_is_folder(inside))
+    bool run = holds(path, "config.ini") || holds(path, "metrics.jsonl");
+    if (!file_is_folder(inside) && !run)
         return fail(ST_FORMAT,
                     "%s: found a folder with neither manifest.json nor "
                     "checkpoints/, " KNOWN_MODELS,
@@ -54,7 +77,7 @@ static enum status open_folder(const char *path, struct model_file *out)
     if (st != ST_OK)
         return st;
     if (!found)
-        return fail(ST_FORMAT, "%s: no complete checkpoint in this run folder", path);
+        return say_none(path, run);
     return open_native(inside, out);
 }
 

@@ -152,6 +152,27 @@ static void print_inline(json_t *object)
     printf("\n");
 }
 
+/* The values of an object, one a line under its key, rounded for people. */
+static void print_fields(json_t *object)
+{
+    const char *key;
+    json_t *value;
+
+    printf("\n");
+    json_object_foreach(object, key, value)
+    {
+        char text[PATH_BYTES];
+
+        if (!json_is_real(value))
+            format_value(value, text, sizeof text);
+        else if (fabs(json_real_value(value)) >= 1000)
+            format_count(llround(json_real_value(value)), text, sizeof text);
+        else
+            (void)snprintf(text, sizeof text, "%.4g", json_real_value(value));
+        printf("  %-12s %s\n", key, text);
+    }
+}
+
 struct column {
     size_t width;
     bool right; /* numbers */
@@ -219,7 +240,9 @@ static void print_table(json_t *root)
         char text[PATH_BYTES];
 
         printf("%-14s", key);
-        if (json_is_object(value)) {
+        if (json_is_object(value) && !strcmp(key, "last_metrics")) {
+            print_fields(value);
+        } else if (json_is_object(value)) {
             printf(" ");
             print_inline(value);
         } else if (json_is_array(value) && json_is_object(json_array_get(value, 0))) {
@@ -312,26 +335,54 @@ static enum status describe_checkpoint(struct report *r, const char *path)
 
 /* ---- run folders ---- */
 
-/* The last whole line of metrics.jsonl, NULL when there is none. */
+/* Copies the fields of a line that `out` has not got yet; true when it has both losses.
+ */
+static bool take_metrics(json_t *out, json_t *line)
+{
+    static const char *const fields[] = {"step", "loss", "lr", "tokens_per_s"};
+    json_t *val_loss = json_object_get(line, "val_loss");
+
+    if (json_object_get(line, "loss") && !json_object_get(out, "loss"))
+        for (size_t i = 0; i < sizeof fields / sizeof *fields; i++)
+            if (json_object_get(line, fields[i]))
+                (void)json_object_set(out, fields[i], json_object_get(line, fields[i]));
+    if (val_loss && !json_object_get(out, "val_loss")) {
+        (void)json_object_set(out, "val_step", json_object_get(line, "step"));
+        (void)json_object_set(out, "val_loss", val_loss);
+    }
+    return json_object_get(out, "loss") && json_object_get(out, "val_loss");
+}
+
+/* What the last training line and the last evaluation line of metrics.jsonl say; null
+ * when there is neither. */
 static json_t *last_metrics(const char *run)
 {
     char path[PATH_BYTES];
     char *text;
     size_t bytes;
-    json_t *line = NULL;
+    json_t *out = json_object();
+    bool whole = false;
 
     if (snprintf(path, sizeof path, "%s/metrics.jsonl", run) >= (int)sizeof path ||
-        file_read_all(path, &text, &bytes) != ST_OK)
-        return NULL;
-    while (!line && bytes > 0) {
+        file_read_all(path, &text, &bytes) != ST_OK) {
+        json_decref(out);
+        return json_null();
+    }
+    while (!whole && bytes > 0) {
         while (bytes > 0 && text[bytes - 1] == '\n')
             text[--bytes] = 0;
         while (bytes > 0 && text[bytes - 1] != '\n')
             bytes--;
-        line = json_loads(text + bytes, 0, NULL); /* a line cut short is no object */
+        json_t *line = json_loads(text + bytes, 0, NULL); /* NULL when it was cut short */
+
+        whole = take_metrics(out, line);
+        json_decref(line);
     }
     free(text);
-    return line;
+    if (json_object_size(out) > 0)
+        return out;
+    json_decref(out);
+    return json_null();
 }
 
 static json_t *checkpoint_row(const char *path, bool *complete)
@@ -351,13 +402,13 @@ static json_t *checkpoint_row(const char *path, bool *complete)
                      isfinite(info.state.best_val_loss)
                          ? json_real(info.state.best_val_loss)
                          : json_null(),
-                     "state", "complete");
+                     "state", "sizes right");
 }
 
 static enum status describe_run(struct report *r, const char *path)
 {
     struct path_list list = {0};
-    json_t *rows = json_array(), *metrics;
+    json_t *rows = json_array();
     const char *newest = NULL;
     enum status st = checkpoint_list(path, &list);
 
@@ -380,8 +431,7 @@ static enum status describe_run(struct report *r, const char *path)
             put_shape(r, &info.shape);
     }
     put(r, "checkpoints", rows);
-    metrics = last_metrics(path);
-    put(r, "last_metrics", metrics ? metrics : json_null());
+    put(r, "last_metrics", last_metrics(path));
     path_list_release(&list);
     return st;
 }
@@ -517,7 +567,8 @@ static enum status describe_folder(struct report *r, const char *path)
 {
     if (has_file(path, "manifest.json"))
         return describe_checkpoint(r, path);
-    if (has_file(path, "checkpoints") || has_file(path, "metrics.jsonl"))
+    if (has_file(path, "checkpoints") || has_file(path, "metrics.jsonl") ||
+        has_file(path, "config.ini"))
         return describe_run(r, path);
     if (has_bin(path))
         return describe_shards(r, path);
@@ -525,7 +576,7 @@ static enum status describe_folder(struct report *r, const char *path)
         return describe_tokens_json(r, path);
     return fail(ST_FORMAT,
                 "%s: found a folder without manifest.json, checkpoints/, metrics.jsonl, "
-                "*.bin or tokens.json, " KNOWN_KINDS,
+                "config.ini, *.bin or tokens.json, " KNOWN_KINDS,
                 path);
 }
 

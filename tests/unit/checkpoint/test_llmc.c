@@ -283,6 +283,9 @@ static void run_and_checkpoint_folders_are_models(void **arg)
     assert_int_equal(folder_make(text("%s/checkpoints", run)), ST_OK);
     assert_int_equal(model_open(run, &model), ST_FORMAT);
     assert_non_null(strstr(fail_text(), "no complete checkpoint"));
+    assert_int_equal(file_write_all(text("%s/config.ini", run), "", 0), ST_OK);
+    assert_int_equal(model_open(run, &model), ST_FORMAT);
+    assert_non_null(strstr(fail_text(), "run: no checkpoint yet"));
     simulate_save(text("%s/checkpoints/step-000007", run), &writer, &state, 7);
     simulate_save(text("%s/checkpoints/step-000008", run), &writer, &state, 8);
     assert_int_equal(
