@@ -168,7 +168,7 @@ static void print_fields(json_t *object)
         else if (fabs(json_real_value(value)) >= 1000)
             format_count(llround(json_real_value(value)), text, sizeof text);
         else
-            (void)snprintf(text, sizeof text, "%.4g", json_real_value(value));
+            (void)snprintf(text, sizeof text, "%.5g", json_real_value(value));
         printf("  %-12s %s\n", key, text);
     }
 }
@@ -335,22 +335,19 @@ static enum status describe_checkpoint(struct report *r, const char *path)
 
 /* ---- run folders ---- */
 
-/* Copies the fields of a line that `out` has not got yet; true when it has both losses.
- */
-static bool take_metrics(json_t *out, json_t *line)
+/* The fields shown of a training line and of an evaluation line; NULL allowed. */
+static json_t *pick_metrics(json_t *train, json_t *eval)
 {
     static const char *const fields[] = {"step", "loss", "lr", "tokens_per_s"};
-    json_t *val_loss = json_object_get(line, "val_loss");
+    json_t *out = json_object();
 
-    if (json_object_get(line, "loss") && !json_object_get(out, "loss"))
-        for (size_t i = 0; i < sizeof fields / sizeof *fields; i++)
-            if (json_object_get(line, fields[i]))
-                (void)json_object_set(out, fields[i], json_object_get(line, fields[i]));
-    if (val_loss && !json_object_get(out, "val_loss")) {
-        (void)json_object_set(out, "val_step", json_object_get(line, "step"));
-        (void)json_object_set(out, "val_loss", val_loss);
+    for (size_t i = 0; train && i < sizeof fields / sizeof *fields; i++)
+        (void)json_object_set(out, fields[i], json_object_get(train, fields[i]));
+    if (eval) {
+        (void)json_object_set(out, "val_step", json_object_get(eval, "step"));
+        (void)json_object_set(out, "val_loss", json_object_get(eval, "val_loss"));
     }
-    return json_object_get(out, "loss") && json_object_get(out, "val_loss");
+    return out;
 }
 
 /* What the last training line and the last evaluation line of metrics.jsonl say; null
@@ -360,29 +357,29 @@ static json_t *last_metrics(const char *run)
     char path[PATH_BYTES];
     char *text;
     size_t bytes;
-    json_t *out = json_object();
-    bool whole = false;
+    json_t *train = NULL, *eval = NULL, *out;
 
     if (snprintf(path, sizeof path, "%s/metrics.jsonl", run) >= (int)sizeof path ||
-        file_read_all(path, &text, &bytes) != ST_OK) {
-        json_decref(out);
+        file_read_all(path, &text, &bytes) != ST_OK)
         return json_null();
-    }
-    while (!whole && bytes > 0) {
+    while ((!train || !eval) && bytes > 0) {
         while (bytes > 0 && text[bytes - 1] == '\n')
             text[--bytes] = 0;
         while (bytes > 0 && text[bytes - 1] != '\n')
             bytes--;
         json_t *line = json_loads(text + bytes, 0, NULL); /* NULL when it was cut short */
 
-        whole = take_metrics(out, line);
+        if (!train && json_object_get(line, "loss"))
+            train = json_incref(line);
+        if (!eval && json_object_get(line, "val_loss"))
+            eval = json_incref(line);
         json_decref(line);
     }
     free(text);
-    if (json_object_size(out) > 0)
-        return out;
-    json_decref(out);
-    return json_null();
+    out = train || eval ? pick_metrics(train, eval) : json_null();
+    json_decref(train);
+    json_decref(eval);
+    return out;
 }
 
 static json_t *checkpoint_row(const char *path, bool *complete)

@@ -48,4 +48,32 @@ for model in run run.bin; do
         --temperature 0 >"$tmp/$model.text"
 done
 cmp "$tmp/run.text" "$tmp/run.bin.text" || fail "the texts differ"
+
+# What info says of the run, and of one that has no checkpoint yet.
+"$WEFT" info "$tmp/run" >"$tmp/info"
+grep -q "sizes right" "$tmp/info" || fail "info does not say what it looked at"
+grep -q "^  loss  *[0-9][0-9.]*$" "$tmp/info" || fail "info does not show the last loss"
+mkdir "$tmp/begun"
+: >"$tmp/begun/config.ini"
+rc=0
+"$WEFT" generate --model "$tmp/begun" 2>"$tmp/log" || rc=$?
+[ "$rc" -eq 1 ] || fail "exit code $rc for a run without a checkpoint"
+grep -q "begun: no checkpoint yet" "$tmp/log" || fail "does not say that there is none"
+
+# A vocabulary without a line break has another first character.
+tr '\n' ' ' <"$tmp/text" >"$tmp/line"
+"$WEFT" tokenize --char --quiet --out "$tmp/chars" "$tmp/line"
+"$WEFT" train --quiet --data "$tmp/chars" --model L=1,H=2,C=16,T=16 --batch 2 --steps 1 \
+    --threads 1 --out "$tmp/char-run"
+"$WEFT" generate --model "$tmp/char-run" --max-tokens 5 >"$tmp/generated"
+[ "$(wc -c <"$tmp/generated")" -eq 7 ] || fail "not six characters and a line break"
+
+# More ids than the model has.
+vocab=${WEFT_VOCAB:-$WEFT_SOURCE/vocab/vocab.bpe}
+if [ -e "$vocab" ]; then
+    rc=0
+    "$WEFT" generate --model "$tmp/run.bin" --vocab "$vocab" 2>"$tmp/log" || rc=$?
+    [ "$rc" -eq 2 ] || fail "exit code $rc for a vocabulary too large"
+    grep -q "found 50257 ids.* has 257" "$tmp/log" || fail "does not name both sizes"
+fi
 rm -rf "$tmp"
