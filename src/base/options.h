@@ -38,9 +38,12 @@ struct option_row {
 /* Tables end with a row whose name is NULL. */
 
 /* Parses argv[1..]; -h is --help; options may stand before, between and after the other
- * arguments. Out      *rest, *n_rest: the arguments that are no options (pointers into
- * argv) Returns  ST_USAGE for an unknown option (with the nearest known name), a missing
- * or unreadable value (with what was found and what is needed) */
+ * arguments.
+ *
+ * Out      *rest, *n_rest: the arguments that are no options (pointers into argv)
+ *
+ * Returns  ST_USAGE for an unknown option (with the nearest known name), a missing or
+ *          unreadable value (with what was found and what is needed) */
 MUST_USE enum status options_parse(struct option_row *table, int argc, char **argv,
                                    char ***rest, int *n_rest);
 
@@ -54,8 +57,7 @@ MUST_USE enum status options_read_file(struct option_row *table, const char *pat
 MUST_USE enum status options_write_file(const struct option_row *table, const char *path,
                                         const char *const *skip);
 
-/* Prints the rows as help on stdout: "  --batch N        sequences per rank (default 4)"
- */
+/* Prints the rows as help on stdout: "  --batch N     sequences a rank (default 4)" */
 void options_print_help(const struct option_row *table);
 
 /* Value of one row as text, as options_write_file prints it. */

@@ -54,8 +54,7 @@ MUST_USE enum status shards_window(const struct shards *s, size_t T, uint64_t w,
 /* XXH3-64 over the token payload of all files in order. */
 MUST_USE enum status shards_hash(const struct shards *s, uint64_t *hash);
 
-/* What the small JSON beside the shards ("<folder>/tokens.json") says of the vocabulary.
- */
+/* What the JSON beside the shards ("<folder>/tokens.json") says of the vocabulary. */
 struct shards_meta {
     uint32_t vocab;  /* number of ids, 0 when there is no tokens.json */
     char kind[8];    /* "gpt2", "char" or "bytes"; "" when unknown */

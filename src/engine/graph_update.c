@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Tasks of the update phase, strategy reduce-broadcast: each block is reduced to its
- * root, updated there and broadcast. Dependencies alone make the overlap: a reduction
- * waits for the gradient tiles its block covers, a forward task for the broadcasts of the
- * slices it reads. */
+/* Tasks of the update phase: each block is reduced to its root, updated there and
+ * broadcast. Dependencies alone make the overlap: a reduction waits for the gradient
+ * tiles its block covers, a forward task for the broadcasts of the slices it reads. */
 #include "engine/engine_private.h"
 
 static void complete(void *arg)

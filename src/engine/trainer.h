@@ -1,5 +1,4 @@
-/* trainer.h - a training run: data, steps, evaluation, checkpoints, what the user sees.
- */
+/* trainer.h - a training run: data, steps, evaluation, checkpoints, what is shown. */
 #ifndef WEFT_ENGINE_TRAINER_H
 #define WEFT_ENGINE_TRAINER_H
 
