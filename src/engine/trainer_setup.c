@@ -373,7 +373,12 @@ static enum status refuse_damaged(const char *run)
 enum status trainer_find_latest(struct trainer *t)
 {
     const char *out = t->options->out;
-    enum status st = out && *out ? ST_OK : fail(ST_USAGE, "train: needs --out RUN");
+    enum status st = ST_OK;
+
+    if (!out)
+        st = fail(ST_USAGE, "train: needs --out RUN");
+    else if (!*out)
+        st = fail(ST_USAGE, "--out: found '', needs a folder's name");
 
     /* One rank looks, so that what it warns of is said once and all go on alike. */
     if (st == ST_OK && comm_rank(t->comm) == 0) {

@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 import sys
+import threading
 import time
 
 sys.dont_write_bytecode = True
@@ -14,6 +15,7 @@ from kill import Job, steps_done, train, wait_for_steps  # noqa: E402
 
 STEPS = 400
 STOPPED = 4
+one_at_a_time = threading.Lock()
 
 
 def text_of(path):
@@ -27,11 +29,12 @@ def losses(out):
 
 
 def straight(ranks):
-    """Losses of a run nobody stops, made once for each rank count."""
+    """Losses of a run nobody stops, made once for each rank count; cases run side by side."""
     out = os.path.join(TMP, "straight.p%d" % ranks)
-    if not checkpoints(out):
-        with open(out + ".log", "wb+") as log:
-            Job(ranks, train(out, STEPS, "--save-every", "0"), log).end(120)
+    with one_at_a_time:
+        if not checkpoints(out):
+            with open(out + ".log", "wb+") as log:
+                Job(ranks, train(out, STEPS, "--save-every", "0"), log).end(120)
     return losses(out)
 
 
