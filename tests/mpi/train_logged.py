@@ -13,7 +13,6 @@ accumulation, clipping, evaluation and checkpoints, under the MPI logger, and ch
 Needs $WEFT (the program); $WEFT_TMP is the scratch folder.
 """
 
-import array
 import collections
 import json
 import os
@@ -27,6 +26,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "support"))
 import pmpi_check
 from native_checkpoint import read_native
+from token_shard import write_tokens
 
 WEFT = os.environ.get("WEFT", "weft")
 TMP = os.environ.get("WEFT_TMP", "train-logged-runs")
@@ -77,18 +77,6 @@ def plan_blocks(ranks, block_bytes):
 Run = collections.namedtuple(
     "Run", "name engine layout steps block every batch seed overlap env",
     defaults=(4, 1, "on", {}))
-
-
-def write_tokens(path, count):
-    """Text-like tokens: few are frequent, and most follow from the one before."""
-    state, tokens = 12345, [1]
-    while len(tokens) < count:
-        state = (state * 6364136223846793005 + 1442695040888963407) % 2**64
-        rare = int(VOCAB * ((state >> 33) / 2**31) ** 3)
-        tokens.append((2 * tokens[-1] + 1) % 23 if state >> 24 & 3 else rare)
-    head = array.array("i", [20240520, 1, count] + [0] * 253)
-    with open(path, "wb") as f:
-        f.write(head.tobytes() + array.array("H", tokens).tobytes())
 
 
 def execute(ranks, words, seed=1):
@@ -399,8 +387,8 @@ def main():
     shutil.rmtree(TMP, ignore_errors=True)
     data = os.path.join(TMP, "tokens")
     os.makedirs(data)
-    write_tokens(os.path.join(data, "logged_train_000000.bin"), 20000)
-    write_tokens(os.path.join(data, "logged_val_000000.bin"), 700)
+    write_tokens(os.path.join(data, "logged_train_000000.bin"), 20000, VOCAB)
+    write_tokens(os.path.join(data, "logged_val_000000.bin"), 700, VOCAB)
     try:
         plain_runs(ranks, pmpi)
         disturbed_runs(ranks, pmpi)

@@ -21,6 +21,7 @@ import time
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "support"))
 from native_checkpoint import read_metrics, read_native
+from token_shard import write_tokens
 
 WEFT = os.environ.get("WEFT", "weft")
 TMP = os.environ.get("WEFT_TMP", "parity-runs")
@@ -86,18 +87,6 @@ MORE = [Run("one"), Run("four.4k", 4, block="4k")] + [
                                    ("1M", "production", "off"), ("one", "storage", "off"))
     if ranks > 1 or engine == "direct"
 ]
-
-
-def write_tokens(path, count):
-    """Text-like tokens: few are frequent, and most follow from the one before."""
-    state, tokens = 12345, [1]
-    while len(tokens) < count:
-        state = (state * 6364136223846793005 + 1442695040888963407) % 2**64
-        rare = int(VOCAB * ((state >> 33) / 2**31) ** 3)
-        tokens.append((2 * tokens[-1] + 1) % 23 if state >> 24 & 3 else rare)
-    head = array.array("i", [20240520, 1, count] + [0] * 253)
-    with open(path, "wb") as f:
-        f.write(head.tobytes() + array.array("H", tokens).tobytes())
 
 
 def is_mpich():
@@ -231,7 +220,7 @@ def main():
     shutil.rmtree(TMP, ignore_errors=True)
     data = os.path.join(TMP, "tokens")
     os.makedirs(data)
-    write_tokens(os.path.join(data, "parity_train_000000.bin"), 20000)
+    write_tokens(os.path.join(data, "parity_train_000000.bin"), 20000, VOCAB)
     results, worst, good = {}, {}, True
     for run in runs:
         if not possible(run):
