@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Several hosts on one machine: MPI programs on a network of known bandwidth.
+"""Several hosts on one machine: MPI programs on a network of known bandwidth and delay.
 
-    hosts.py run --hosts N [--ranks-per-host R] [--rate 1gbit] [--delay 0us] [--timeout S]
+    hosts.py run --hosts N [--ranks-per-host R] [--rate 1gbit] [--delay 50us] [--timeout S]
                  [--mpi openmpi|mpich] [--env NAME=VALUE]... -- PROGRAM ARGS...
     hosts.py why-not
 
@@ -12,7 +12,8 @@ module: why_not() and the context manager Hosts.
 
 Every host is a network namespace with its own host name and its own /dev/shm, so that ranks
 of one host see each other's memory and ranks of two hosts do not. Whatever happens to the
-program, to this script or to the one that uses it, a guard process removes everything.
+program, to this script or to the one that uses it, a guard process removes everything. docs/TESTBED.md
+explains the rest.
 """
 
 import argparse
@@ -25,11 +26,12 @@ import sys
 import tempfile
 import time
 
-MTU = 1500
+ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
 SUBNET = "10.77.0"  # inside the namespaces only
 MAX_HOSTS = 64
-GSO_BURST = "72kb"  # one segment of 64 KiB with the headers of its packets
-QUEUE = "1mb"
+SEGMENT = 72000  # one segment of 64 KiB with the headers of its packets
+LATE_SECONDS = 200e-6  # no wake-up of a queue is later
+WIRE = 1538 / 1514  # bytes on a wire for those that a queue counts, in full packets
 STOP_SECONDS = 10.0  # what a program has to end after a signal
 TIMED_OUT = 124
 SKIPPED = 77
@@ -79,6 +81,16 @@ def parse_delay(text):
 
 # ---- what is needed ----------------------------------------------------------------------
 
+def find_switch():
+    """The program built from switch.c: $WEFT_SWITCH, or that of a build folder."""
+    builds = [os.environ.get("WEFT_BUILD", ""), os.path.join(ROOT, "build")]
+    paths = [os.path.join(build, "tests", "hosts", "weft_switch") for build in builds if build]
+    for path in [os.environ.get("WEFT_SWITCH", "")] + paths:
+        if os.access(path, os.X_OK):
+            return os.path.abspath(path)
+    return None
+
+
 def why_not():
     """Why no hosts can be made here, in one sentence, or None."""
     if not sys.platform.startswith("linux"):
@@ -94,6 +106,13 @@ def why_not():
                            capture_output=True, text=True, check=False)
     if probe.returncode:
         return f"namespaces are not allowed here: {probe.stderr.strip()}"
+    try:
+        os.close(os.open("/dev/net/tun", os.O_RDWR))
+    except OSError as e:
+        return f"no TAP devices: /dev/net/tun: {e.strerror}"
+    if not find_switch():
+        return ("the switch is not built: cmake --build build --target weft_switch; "
+                "WEFT_SWITCH names another one")
     return None
 
 
@@ -191,26 +210,24 @@ def make_hosts_file(name, text):
 
 class Hosts:
     """`n` hosts on a switch: `rate` in each direction of each link, `delay` one way between
-    any two. A context manager; close() does the same as leaving it.
+    any two, `queue` bytes that may wait in the switch for each host before packets are lost.
+    A context manager; close() does the same as leaving it.
 
     names       host names, also the names of the network namespaces
     addresses   their addresses
     folder      a scratch folder that goes with the hosts
     """
 
-    def __init__(self, n, rate="1gbit", delay="0us"):
+    def __init__(self, n, rate="1gbit", delay="50us", queue=1_000_000):
         if not 1 <= n <= MAX_HOSTS:
             raise ValueError(f"{n} hosts: must be from 1 to {MAX_HOSTS}")
-        self.rate, self.delay = parse_rate(rate), parse_delay(delay)
-        if self.delay:
-            raise ValueError("a delay cannot be made yet: use 0us")
+        self.rate, self.delay, self.queue = parse_rate(rate), parse_delay(delay), int(queue)
         self.prefix = f"weft{os.getpid()}x{next(numbers)}"
         self.names = [f"{self.prefix}-{i}" for i in range(n)]
         self.addresses = [f"{SUBNET}.{i + 1}" for i in range(n)]
-        self.switch = f"{self.prefix}-switch"
         self.folder = tempfile.mkdtemp(prefix=self.prefix + "-")
         self.shell = os.path.join(self.folder, "remote-shell")
-        self.guard = None
+        self.guard = self.switch = None
         try:
             self._start_guard()
             self._make()
@@ -230,6 +247,10 @@ class Hosts:
             self.guard.stdout.read()  # ends with the guard
             self.guard.stdout.close()
             self.guard = None
+        if self.switch:
+            self.switch.stdout.close()
+            self.switch.wait()  # the guard has killed it
+            self.switch = None
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def command(self, host, command):
@@ -302,21 +323,19 @@ class Hosts:
         for name in self.names:
             make_hosts_file(name, table)
             run_tool(["ip", "netns", "add", name])
-        self._make_network()
-
-    def _make_network(self):
-        shape = f"tbf rate {self.rate}bit burst {GSO_BURST} limit {QUEUE}"
-        run_tool(["ip", "netns", "add", self.switch])
-        run_tool(["ip", "-n", self.switch, "link", "add", "br0", "up", "type", "bridge"])
-        for i, name in enumerate(self.names):
-            run_tool(["ip", "-n", self.switch, "link", "add", f"p{i}", "type", "veth", "peer",
-                      "name", "eth0", "netns", name])
-            run_tool(["ip", "-n", self.switch, "-batch", "-"],
-                     f"link set p{i} master br0\nlink set p{i} up\n")
-            run_tool(["tc", "-n", self.switch, "qdisc", "add", "dev", f"p{i}", "root"]
-                     + shape.split())
-            run_tool(["tc", "-n", name, "qdisc", "add", "dev", "eth0", "root"] + shape.split())
+        self._start_switch()
+        for i in range(len(self.names)):
             self._set_up_interface(i)
+
+    def _start_switch(self):
+        """It stands in a namespace of its own, where the guard finds it."""
+        home = f"{self.prefix}-switch"
+        run_tool(["ip", "netns", "add", home])
+        words = ["ip", "netns", "exec", home, find_switch(), self.rate, self.delay, self.queue]
+        self.switch = subprocess.Popen([str(word) for word in words + self.names],
+                                       stdout=subprocess.PIPE, start_new_session=True)
+        if self.switch.stdout.readline() != b"ready\n":
+            raise RuntimeError("the switch did not start")
 
     def _set_up_interface(self, i):
         name, address = self.names[i], self.addresses[i]
@@ -329,6 +348,11 @@ class Hosts:
                   "echo 1 >/proc/sys/net/ipv6/conf/all/disable_ipv6; "
                   "echo 1 >/proc/sys/net/ipv4/tcp_no_metrics_save; ip -batch -"],
                  "\n".join(lines) + "\n")
+        # The switch keeps the time. This queue makes a sender wait, as that of a network
+        # card does: a TAP device would take whatever TCP has, and lose it.
+        burst = SEGMENT + self.rate / 8 * LATE_SECONDS
+        run_tool(["tc", "-n", name, "qdisc", "add", "dev", "eth0", "root", "tbf", "rate",
+                  f"{self.rate / WIRE:.0f}bit", "burst", f"{burst:.0f}b", "limit", "16mb"])
 
 
 def mac(i):
@@ -390,7 +414,7 @@ def parse(words):
     run.add_argument("--hosts", type=int, required=True)
     run.add_argument("--ranks-per-host", type=int, default=1)
     run.add_argument("--rate", default="1gbit")
-    run.add_argument("--delay", default="0us")
+    run.add_argument("--delay", default="50us")
     run.add_argument("--mpi", choices=("openmpi", "mpich"))
     run.add_argument("--env", action="append", default=[], metavar="NAME=VALUE")
     run.add_argument("--timeout", type=float)
