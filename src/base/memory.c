@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "base/memory.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,6 +10,23 @@
 static const size_t huge_page_bytes = (size_t)2 << 20;
 
 enum status memory_map(size_t bytes, const char *what, void **out)
+{
+    return memory_map_file(-1, bytes, what, out);
+}
+
+size_t memory_mapped_bytes(size_t bytes)
+{
+    return round_up(bytes ? bytes : 1, huge_page_bytes);
+}
+
+/* Replaces a reserved range by the file's pages; its address stays. */
+static bool map_over(void *base, size_t size, int fd)
+{
+    return mmap(base, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0) ==
+           base;
+}
+
+enum status memory_map_file(int fd, size_t bytes, const char *what, void **out)
 {
     size_t size = round_up(bytes ? bytes : 1, huge_page_bytes);
 
@@ -28,6 +46,10 @@ enum status memory_map(size_t bytes, const char *what, void **out)
         munmap(raw, head);
     if (huge_page_bytes - head)
         munmap(aligned + size, huge_page_bytes - head);
+    if (fd >= 0 && !map_over(aligned, size, fd)) {
+        munmap(aligned, size);
+        return fail(ST_NOMEM, "%s: no memory for %zu bytes", what, bytes);
+    }
     /* A kernel without huge pages still gives correct memory, only slower. */
     (void)madvise(aligned, size, MADV_HUGEPAGE);
     *out = aligned;

@@ -19,6 +19,10 @@ enum { CACHE_LINE = 64 };
  * Memory   the caller frees with memory_unmap(ptr, same bytes) */
 MUST_USE enum status memory_map(size_t bytes, const char *what, void **out);
 void memory_unmap(void *ptr, size_t bytes); /* NULL is allowed */
+/* The same over an open file of memory_mapped_bytes(bytes), shared with whoever else maps
+ * it; fd -1: over memory of its own. The descriptor may be closed afterwards. */
+MUST_USE enum status memory_map_file(int fd, size_t bytes, const char *what, void **out);
+size_t memory_mapped_bytes(size_t bytes);
 
 /* Bump allocator over one mapping: sized up front, freed as a whole. */
 struct arena {

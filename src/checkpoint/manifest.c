@@ -104,7 +104,7 @@ enum status manifest_init(struct manifest *m, const struct checkpoint_view *view
         struct owned own;
 
         state_file_name(f->name, r, ranks);
-        st = owned_init(&own, view->layout, view->plan, r);
+        st = owned_init(&own, view->layout, view->plan, r, OWNED);
         for (size_t i = 0; st == ST_OK && i < own.n; i++)
             st = add_range(m, f, own.ranges[i].canonical, own.ranges[i].elems);
         f->sums.bytes = SECTIONS * sizeof(float) * (uint64_t)f->elems;

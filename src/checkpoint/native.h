@@ -31,7 +31,9 @@ struct owned_range {
     size_t elems;
 };
 
-/* What one rank saves, in block order; gap elements are left out. */
+/* What one rank saves, in block order; gap elements are left out. Where every rank keeps
+ * all moments each saves what it owns, and reads all. */
+enum owned_kind { OWNED, OWNED_AND_COPIES };
 struct owned {
     struct owned_range *ranges;
     size_t n, capacity;
@@ -40,7 +42,7 @@ struct owned {
 };
 
 MUST_USE enum status owned_init(struct owned *o, const struct layout *l,
-                                const struct plan *plan, int rank);
+                                const struct plan *plan, int rank, enum owned_kind kind);
 void owned_release(struct owned *o); /* NULL members allowed */
 
 /* Length of the canonical vector of a shape read from a file; ST_FORMAT when the shape is

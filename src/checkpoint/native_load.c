@@ -137,7 +137,7 @@ enum status native_read_moments(const struct manifest *m, const char *folder,
 {
     struct target *t = NULL;
     struct owned own;
-    enum status st = owned_init(&own, view->layout, view->plan, rank);
+    enum status st = owned_init(&own, view->layout, view->plan, rank, OWNED_AND_COPIES);
 
     if (st != ST_OK)
         return st;

@@ -60,7 +60,7 @@ enum status native_write_state(const char *folder, const struct checkpoint_view 
     st = path_in(path, folder, name);
     if (st != ST_OK)
         return st;
-    st = owned_init(&own, view->layout, view->plan, rank);
+    st = owned_init(&own, view->layout, view->plan, rank, OWNED);
     if (st != ST_OK)
         return st;
     st = stream_open(&s, path);

@@ -95,8 +95,21 @@ static enum status owned_add_run(struct owned *o, const struct slice **sorted, s
     return st;
 }
 
+/* Adds a part that starts at moment o->span. */
+static enum status owned_add_part(struct owned *o, const struct layout *l,
+                                  const struct slice **sorted, const struct plan *plan,
+                                  size_t block, const struct plan_part *part)
+{
+    struct plan_cursor c = plan_walk(plan, block, part->at, part->elems);
+    enum status st = ST_OK;
+
+    for (struct plan_segment run; st == ST_OK && plan_next(&c, &run);)
+        st = owned_add_run(o, sorted, l->n_slices, run.offset, run.elems);
+    return st;
+}
+
 enum status owned_init(struct owned *o, const struct layout *l, const struct plan *plan,
-                       int rank)
+                       int rank, enum owned_kind kind)
 {
     const struct slice **sorted;
     enum status st;
@@ -105,17 +118,18 @@ enum status owned_init(struct owned *o, const struct layout *l, const struct pla
     st = sort_slices(l, &sorted);
     for (size_t b = 0; st == ST_OK && b < plan->n_blocks; b++) {
         const struct plan_block *block = &plan->blocks[b];
-        size_t before = o->span;
 
-        if (block->root != rank)
-            continue;
-        for (size_t i = 0; st == ST_OK && i < block->n_segments; i++) {
-            const struct plan_segment *seg = &plan->segments[block->first_segment + i];
+        for (size_t i = 0; st == ST_OK && i < block->n_parts; i++) {
+            const struct plan_part *part = &plan->parts[block->first_part + i];
 
-            st = owned_add_run(o, sorted, l->n_slices, seg->offset, seg->elems);
+            if (part->owner == rank ||
+                (kind == OWNED_AND_COPIES && plan_updates(plan, part, rank)))
+                st = owned_add_part(o, l, sorted, plan, b, part);
+            else if (plan_updates(plan, part, rank))
+                o->span += part->elems;
         }
-        require(st != ST_OK || o->span - before == block->elems);
     }
+    require(st != ST_OK || o->span == plan_updated_elems(plan, rank));
     free(sorted);
     if (st != ST_OK)
         owned_release(o);

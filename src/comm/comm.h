@@ -19,6 +19,7 @@
 
 #include "base/status.h"
 #include "comm/plan.h"
+#include "comm/schedule.h"
 
 struct comm;
 
@@ -57,7 +58,36 @@ void comm_gather_all(struct comm *c, const void *mine, size_t bytes, void *out);
 MUST_USE enum status comm_same(struct comm *c, const void *data, size_t bytes,
                                const char *what);
 
-/* ---- exchange: reductions to the roots, broadcasts from them ---- */
+/* ---- memory that the ranks of one host see ---- */
+
+/* True when ranks of this job share a host and can see each other's memory there; the
+ * same answer on all ranks. LOCAL. */
+bool comm_shares_memory(const struct comm *c);
+/* Number of the host of each rank [size], from 0, the same on all ranks. LOCAL. */
+const int *comm_host_numbers(const struct comm *c);
+
+enum comm_sharing {
+    MEMORY_PRIVATE,   /* this rank's own */
+    MEMORY_VISIBLE,   /* this rank's own; the others of its host can read it */
+    MEMORY_ONE_A_HOST /* the same bytes for all ranks of a host */
+};
+
+struct comm_memory {
+    void *base; /* this rank's; zeroed, 2 MiB aligned where private */
+    size_t bytes;
+    enum comm_sharing sharing;
+    void **of_rank; /* MEMORY_VISIBLE: [size] base of a rank of this host, else NULL */
+};
+
+/* Maps zeroed memory. COLLECTIVE for sharing other than MEMORY_PRIVATE, which then wants
+ * comm_shares_memory(); `bytes` the same on all ranks of a host. Returns ST_OK, ST_NOMEM.
+ */
+MUST_USE enum status comm_memory_map(struct comm *c, size_t bytes, const char *what,
+                                     enum comm_sharing sharing, struct comm_memory *out);
+/* LOCAL; zeroed memory allowed. */
+void comm_memory_unmap(struct comm *c, struct comm_memory *m);
+
+/* ---- exchange: reductions to the owners, and what returns from them ---- */
 
 /* Called once when an operation is complete, from the communication thread or, with one
  * rank, from the caller. */
@@ -65,13 +95,16 @@ typedef void (*comm_done)(void *arg);
 
 enum exchange_engine {
     EXCHANGE_DIRECT,    /* point-to-point schedules of our own (default) */
-    EXCHANGE_COLLECTIVE /* MPI_Ireduce and MPI_Ibcast, in canonical order */
+    EXCHANGE_COLLECTIVE /* MPI's non-blocking collectives, in canonical order */
 };
+
+enum exchange_wire { WIRE_FP32, WIRE_BF16 };
 
 struct exchange_options {
     enum exchange_engine engine;
-    size_t window_bytes; /* receive and send windows, and scratch; 0 = 16 MiB */
-    size_t max_count;    /* most elements one MPI call moves; 0 = 2^30 (less: tests) */
+    enum exchange_wire wire; /* of sums and their terms; direct engine only */
+    size_t window_bytes;     /* receive and send windows, and scratch; 0 = 16 MiB */
+    size_t max_count; /* most elements one MPI call moves; 0 = 2^30 (less: tests) */
 };
 
 /* Figures since exchange_stats_reset(). */
@@ -81,51 +114,76 @@ struct exchange_stats {
     double busy_s;       /* wall time with at least one operation in flight */
 };
 
-/* Memory of rank `rank` for the contributions of other ranks to the blocks rooted there,
- * as exchange_new allocates it; 0 with one rank. LOCAL, pure. */
+/* Memory of rank `rank` for what other ranks send it, as exchange_new allocates it; 0
+ * with one rank. `host_memory`: gradients are visible within hosts. LOCAL, pure. */
 size_t exchange_scratch_bytes(const struct plan *plan,
-                              const struct exchange_options *options, int rank);
+                              const struct exchange_options *options, bool host_memory,
+                              int rank);
+
+/* Bytes that `rank` puts on the wire in one step's phase. LOCAL, pure. Returns ST_OK,
+ * ST_NOMEM. */
+MUST_USE enum status exchange_wire_bytes(const struct plan *plan,
+                                         const struct exchange_options *options,
+                                         bool host_memory, enum exchange_phase phase,
+                                         int rank, uint64_t *bytes);
 
 struct exchange;
 
-/* Binds an exchange to a plan and to the buffers it moves; both outlive it.
- * Call     COLLECTIVE, SAME plan and options on all ranks (checked: ST_BUG)
- * In       grads, params: base pointers that the plan's offsets refer to, fp32
- * Memory   scratch for the root's receives is allocated here, once */
-MUST_USE enum status exchange_new(struct comm *c, const struct plan *plan, float *grads,
-                                  float *params, const struct exchange_options *options,
+/* Binds an exchange to a plan and to the buffers it moves; all outlive it. Gradients that
+ * are MEMORY_VISIBLE are read in place by the ranks of their host; parameters that are
+ * MEMORY_ONE_A_HOST (never with plan->replicated) return to a host once.
+ * Call     COLLECTIVE, SAME plan, options and kinds of memory on all ranks (checked:
+ * ST_BUG) In       grads, params: what the plan's offsets refer to, fp32 Memory   scratch
+ * for receives is allocated here, once */
+MUST_USE enum status exchange_new(struct comm *c, const struct plan *plan,
+                                  const struct comm_memory *grads,
+                                  const struct comm_memory *params,
+                                  const struct exchange_options *options,
                                   struct exchange **out);
 void exchange_free(struct exchange *x); /* COLLECTIVE; NULL allowed */
 
-/* Opens a round of reductions or of broadcasts: from here every block is reduced (or
- * broadcast) exactly once, in any order of calls, before the next round of that phase is
- * opened. All operations of that phase's round before must be complete on this rank
- * (other ranks may lag). The phases are independent: the broadcasts of step k and the
- * reductions of step k + 1 are in flight at the same time, and a round of broadcasts is
- * left out, on all ranks alike, when a step is dropped. LOCAL.
+/* Opens a sequence of reductions or of returns: from here every block is reduced (or
+ * returned) exactly once, in any order of calls, before the next of that phase is opened.
+ * All operations of that phase before must be complete on this rank (other ranks may
+ * lag). The phases are independent: the returns of step k and the reductions of step k +
+ * 1 are in flight at the same time, and returns are left out, on all ranks alike, when a
+ * step is dropped. LOCAL.
  *
- * The canonical order is ascending for reductions and descending for broadcasts: a block
+ * The canonical order is ascending for reductions and descending for returns: a block
  * called early waits for those before it. Who waits for each operation before making the
- * next call must call in that order. Each reduced block is summed once at its root. */
-enum exchange_phase { PHASE_REDUCE, PHASE_BROADCAST };
-enum { N_PHASES = 2 };
+ * next call must call in that order, round by round. */
 void exchange_begin(struct exchange *x, enum exchange_phase phase);
 
-/* Block b's local gradient is final. Non-roots send it; at the root `done` means every
- * rank's contribution is here. The gradient must not be written before `done`.
- * Call     every rank, once a block and window, any thread, any order: the exchange puts
- *          what MPI must see in order into canonical order itself */
-void exchange_reduce(struct exchange *x, size_t b, comm_done done, void *arg);
+/* Rounds of a reduction, >= 1. LOCAL. */
+int exchange_rounds(const struct exchange *x);
 
-/* At the root, after the reduction's `done`: leaves the sum over ranks in the gradient
- * buffer and returns the sum of squares of those sums, added segment by segment. The
- * direct engine adds here, in rank order, so the bits depend on P only; safe from any
- * worker, different blocks at the same time. */
-double exchange_sum(struct exchange *x, size_t b);
+/* Round `round` of block b's reduction: in round 0 the local gradient is final, in later
+ * ones the sums of the round before are. `done`: this rank's part in the round is sent
+ * and what it adds is here. The gradient must not be written before, nor before an
+ * agreement that every rank enters after its sums. Call     every rank, once a block and
+ * round, any thread, any order */
+void exchange_reduce(struct exchange *x, size_t b, int round, comm_done done, void *arg);
 
-/* Block b's parameters: at the root they are final and are sent, elsewhere they may be
- * overwritten and `done` means they have arrived. Same calling rules as the reduction. */
-void exchange_broadcast(struct exchange *x, size_t b, comm_done done, void *arg);
+/* How many calls of exchange_sum this rank owes after `done` of a block's round: 0 where
+ * it receives nothing. LOCAL, the same in every step. */
+size_t exchange_sum_tasks(const struct exchange *x, size_t b, int round);
+
+/* Adds, in the order of the partners' places, to this rank's gradient; the additions of
+ * task i < exchange_sum_tasks. Returns, in the last round, the sum of squares of the sums
+ * it made, added segment by segment. With the direct engine the bits depend on the plan
+ * only. Any worker, different tasks at the same time. */
+double exchange_sum(struct exchange *x, size_t b, int round, size_t i);
+
+/* Sum of squares of what this rank owns of block b, for sums changed afterwards. */
+double exchange_squares(const struct exchange *x, size_t b);
+
+/* Block b returns: parameters (with plan->replicated: sums of gradients). Where owned
+ * they are final and are sent, elsewhere they may be overwritten and `done` means they
+ * have arrived. Same calling rules as the reduction. */
+void exchange_return(struct exchange *x, size_t b, comm_done done, void *arg);
+/* Makes returned sums usable: to be called once by a worker after `done`, before the
+ * update, with plan->replicated. */
+void exchange_finish_sums(struct exchange *x, size_t b);
 
 /* Sum over ranks of n <= EXCHANGE_AGREE_MAX doubles, in place, equal on all ranks. Once a
  * round of reductions, on a communicator of its own. Added in rank order. */

@@ -120,6 +120,31 @@ static enum status refuse(struct comm *c, const char *fmt, ...)
     return ST_USAGE;
 }
 
+/* Ranks that MPI can place in one shared memory have the same host number. */
+static void number_hosts(struct comm *c)
+{
+    MPI_Comm host;
+    int lowest = c->rank;
+
+    c->host_numbers = calloc((size_t)c->size, sizeof *c->host_numbers);
+    if (!c->host_numbers)
+        bug("no memory for the numbers of %d hosts", c->size);
+    mpi_check(c,
+              MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, c->rank,
+                                  MPI_INFO_NULL, &host),
+              "MPI_Comm_split_type");
+    mpi_check(c, MPI_Bcast(&lowest, 1, MPI_INT, 0, host), "MPI_Bcast");
+    mpi_check(c, MPI_Comm_free(&host), "MPI_Comm_free");
+    mpi_check(
+        c,
+        MPI_Allgather(&lowest, 1, MPI_INT, c->host_numbers, 1, MPI_INT, MPI_COMM_WORLD),
+        "MPI_Allgather");
+    /* From lowest ranks to 0, 1, ...: a host's number comes before it is used. */
+    for (int r = 0, hosts = 0; r < c->size; r++)
+        c->host_numbers[r] =
+            c->host_numbers[r] == r ? hosts++ : c->host_numbers[c->host_numbers[r]];
+}
+
 enum status comm_mpi_begin(struct comm *c)
 {
     const char *variable = "";
@@ -151,6 +176,7 @@ enum status comm_mpi_begin(struct comm *c)
     mpi_check(c, MPI_Comm_dup(MPI_COMM_WORLD, &c->control), "MPI_Comm_dup");
     mpi_check(c, MPI_Comm_set_errhandler(c->control, MPI_ERRORS_RETURN),
               "MPI_Comm_set_errhandler");
+    number_hosts(c);
     return ST_OK;
 }
 
@@ -183,6 +209,7 @@ static void comm_release(struct comm *c)
     pthread_cond_destroy(&c->wake);
     pthread_cond_destroy(&c->answered);
     pthread_mutex_destroy(&c->lock);
+    free(c->host_numbers);
     free(c);
 }
 
@@ -219,6 +246,7 @@ enum status comm_start(struct comm **out)
     log_set_rank(c->rank, c->size);
     the_comm = c;
     bug_on_exit(stop_job);
+    c->shares_memory = comm_memory_works(c);
     *out = c;
     return ST_OK;
 }
@@ -246,6 +274,16 @@ int comm_rank(const struct comm *c)
 int comm_size(const struct comm *c)
 {
     return c->size;
+}
+
+bool comm_shares_memory(const struct comm *c)
+{
+    return c->shares_memory;
+}
+
+const int *comm_host_numbers(const struct comm *c)
+{
+    return c->host_numbers;
 }
 
 const char *comm_library(const struct comm *c)

@@ -18,6 +18,8 @@ struct comm {
     int rank, size; /* constant after the start */
     char library[128];
     char host[256];
+    int *host_numbers; /* [size] */
+    bool shares_memory;
     char refusal[512]; /* why the start failed */
     enum status start_status;
 
@@ -79,10 +81,12 @@ void control_free_comm(struct comm *c, MPI_Comm *comm); /* MPI_COMM_NULL allowed
 
 /* ---- exchange_stream.c ---- */
 
-/* One MPI call to make: `span` of its block, to or from `peer`. */
+/* One MPI call to make: `span` of its block, to or from `peer` (or their root). Elements
+ * are of the phase's size on the wire; 0 of them: only that the message comes counts. */
 struct message {
     size_t block;
-    size_t span;
+    struct span span;
+    int round;
     int peer;
 };
 
@@ -93,8 +97,13 @@ enum { STREAM_MOST = 64, STREAM_LEAST = 8 };
 struct stream {
     struct traffic *traffic;
     enum exchange_phase phase;
+    bool receives;
+    int round;
     struct message *list;
-    size_t n, next;
+    size_t n, next, capacity;
+    struct message_range {
+        size_t first, n;
+    } * of_block; /* [n_blocks] the block's messages */
     bool (*may_start)(struct traffic *t, const struct message *m);
     void (*start)(struct traffic *t, const struct message *m, MPI_Request *request);
     int n_running, most_running;
@@ -103,7 +112,8 @@ struct stream {
     const struct message *running[STREAM_MOST];
 };
 
-enum { MAX_STREAMS = 4 };
+/* Sends and receives of each round of each phase. */
+enum { MAX_STREAMS = 4 * GRID_MAX_DIGITS };
 
 /* The MPI side of an exchange. Communication thread only, but for attach and detach. */
 struct traffic {
@@ -118,12 +128,18 @@ struct traffic {
     MPI_Comm reductions, agreements;
     MPI_Comm *broadcasts; /* collective engine: root r uses number r mod n_broadcasts */
     int n_broadcasts;
-    int tags; /* tags run 0 .. tags - 1; even */
+    int tags; /* tags run 0 .. tags - 1 */
     int n_streams;
-    struct stream streams[MAX_STREAMS];
-    float *scratch;
-    float **free_slots; /* x->size.slots of them */
-    size_t n_free;
+    struct stream *streams[MAX_STREAMS];
+    size_t *messages[N_PHASES]; /* [operation] messages of this rank */
+    size_t *arriving;           /* [return round][block] messages still to arrive */
+    size_t *arrivals;           /* the same before the first has */
+    int *counts, *places; /* collective engine: of the parts of a scattered message */
+    struct {
+        char *base;
+        char **free_slots; /* x->size[round].slots of them */
+        size_t n_free;
+    } scratch[GRID_MAX_DIGITS];
     size_t open; /* operations seen and not complete */
     struct agreement *agreement;
     MPI_Request agree_request;
@@ -134,20 +150,24 @@ struct traffic {
 bool traffic_advance(struct traffic *t); /* true when something started or completed */
 bool traffic_pending(const struct traffic *t);
 bool traffic_has_collectives(const struct traffic *t);
-/* Takes a slot for a block's contributions if it has none; false: none is free. */
-bool traffic_take_scratch(struct traffic *t, size_t block);
-/* Adds a stream whose list has room for n messages. */
+/* The operation a message belongs to. */
+struct block_op *traffic_op(const struct traffic *t, enum exchange_phase phase,
+                            const struct message *m);
+/* Takes a slot for what a block receives in a round if it has none; false: none is free.
+ */
+bool traffic_take_scratch(struct traffic *t, size_t block, int round);
+char *traffic_scratch(const struct traffic *t, size_t block, int round);
+/* Adds a stream of no messages. */
 MUST_USE enum status traffic_add_stream(struct traffic *t, enum exchange_phase phase,
-                                        size_t n, struct stream **out);
-void traffic_count(struct traffic *t, size_t elems, size_t copies);
+                                        struct stream **out);
+MUST_USE enum status stream_append(struct stream *s, struct message m);
+void traffic_count(struct traffic *t, size_t bytes);
 
 /* ---- the engines ---- */
 
-/* Fill in streams, own_place and what a block waits for; local, may fail. */
+/* Fill in the streams; local, may fail. */
 MUST_USE enum status direct_build(struct traffic *t);
 MUST_USE enum status collective_build(struct traffic *t);
-/* Messages of this rank for one block, the same number in both phases. */
-size_t direct_messages(const struct traffic *t, size_t block);
-size_t collective_messages(const struct traffic *t, size_t block);
+void direct_prepare(struct block_op *op);
 
 #endif

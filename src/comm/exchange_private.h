@@ -21,18 +21,19 @@ struct post {
     void *self;
 };
 
-/* What one MPI call moves: a piece of a block, or a part of one that is too long. */
+/* A run of a block in memory: of one piece, and no longer than one call may move. */
 struct span {
     size_t offset; /* first element, from the base of the parameters */
     size_t elems;
     size_t at; /* first element, from the start of the block */
 };
 
-/* One block's part in the present round of one phase. */
+/* One operation: a round of a block's reduction, or its return. */
 struct block_op {
     struct post post;
     struct exchange *x;
     size_t block;
+    int round; /* of a reduction */
     enum exchange_phase phase;
     comm_done done;
     void *arg;
@@ -42,28 +43,37 @@ struct block_op {
     size_t left; /* messages of this rank that are not complete */
 };
 
-/* Scratch of a block at its root: from the first receive until exchange_sum has run. */
-struct block_scratch {
+/* What this rank adds to a block in one round. */
+struct block_sum {
+    size_t at, elems; /* extent within the block; elems 0: nothing */
+    atomic_size_t tasks_left;
+    /* Scratch from the first receive until the last task of exchange_sum has run. */
     struct post release;
     struct exchange *x;
     size_t block;
-    float *sums; /* contributions, `stride` elements apart; NULL: none held */
+    int round;
+    char *terms; /* contributions of partners, `stride` elements apart; NULL: none held */
 };
 
-/* How a root's scratch is cut: slots of one block each, for blocks in turn. */
+/* How a rank's scratch for one round is cut: slots of one block each, in turn. */
 struct scratch_size {
-    size_t contributions; /* a slot holds: 0 with one rank */
+    size_t contributions; /* a slot holds: 0 when nothing is received into scratch */
     size_t stride;        /* elements from one contribution to the next */
-    size_t slot_elems;
-    size_t slots; /* 0: the rank is root of nothing */
+    size_t slot_bytes;
+    size_t slots; /* 0: the rank adds nothing in this round */
     size_t bytes; /* of all slots */
 };
 struct scratch_size exchange_scratch_size(const struct plan *plan,
                                           const struct exchange_options *options,
-                                          int rank);
+                                          bool host_memory, int rank, int round);
 
 /* The options with the defaults filled in. */
 struct exchange_options exchange_complete_options(const struct exchange_options *given);
+
+/* Bytes of an element on the wire. */
+size_t exchange_elem_bytes(const struct plan *plan,
+                           const struct exchange_options *options,
+                           enum exchange_phase phase);
 
 struct agreement {
     struct post post;
@@ -82,18 +92,18 @@ struct exchange {
     const struct plan *plan;
     float *grads;
     float *params;
-    int rank, ranks;
+    float *const *host_grads; /* [ranks] gradients of the ranks of this host, or NULL */
+    bool host_params;         /* one copy of the parameters a host */
+    int rank, ranks, rounds;
     struct exchange_options options;
-    size_t n_spans;
-    struct span *spans;
-    size_t *first_span; /* n_blocks + 1 */
-    struct block_op *ops[N_PHASES];
-    struct block_scratch *scratch; /* one a block */
-    struct scratch_size size;      /* of the scratch */
-    size_t own_place;              /* `before` of sum_add_ranks */
+    struct block_op *ops[N_PHASES]; /* reductions: [round][block] */
+    size_t n_ops[N_PHASES];
+    struct block_sum *sums; /* [round][block] */
+    struct scratch_size size[GRID_MAX_DIGITS];
+    bool sums_replace; /* what is received is the sum itself */
     struct agreement agreement;
     bool begun[N_PHASES];
-    atomic_size_t called[N_PHASES]; /* in the present round */
+    atomic_size_t called[N_PHASES]; /* since the last begin */
     atomic_size_t open[N_PHASES];   /* operations called and not complete */
     struct traffic *traffic;        /* NULL with one rank */
     /* written by the communication thread */
@@ -102,16 +112,37 @@ struct exchange {
     struct exchange_stats base;         /* at the last reset */
 };
 
+/* In a round of a phase this rank's partners are on its host and their memory is seen: a
+ * message without content tells them to look. */
+bool exchange_in_memory(const struct exchange *x, enum exchange_phase phase, int round);
+
+/* The block's memory in [at, at + elems), a span at a time:
+ *     struct span_cursor c = span_walk(x, block, at, elems);
+ *     for (struct span s; span_next(&c, &s);) */
+struct span_cursor {
+    const struct plan_piece *piece, *end_piece;
+    size_t at, end, max_count;
+};
+struct span_cursor span_walk(const struct exchange *x, size_t block, size_t at,
+                             size_t elems);
+bool span_next(struct span_cursor *c, struct span *out);
+
 /* The back end's part of an exchange; comm_traffic() is NULL with one rank. */
 struct traffic_ops {
     enum status (*attach)(struct exchange *x); /* COLLECTIVE, fails alike on all ranks */
     void (*detach)(struct exchange *x);        /* COLLECTIVE; half-attached allowed */
     void (*begin)(struct exchange *x, enum exchange_phase phase);
+    /* From the thread that calls the operation: what it may do for it. */
+    void (*prepare)(struct block_op *op);
     void (*post)(struct block_op *op);
-    void (*release)(struct block_scratch *s);
+    void (*release)(struct block_sum *s);
     void (*agree)(struct exchange *x);
 };
 const struct traffic_ops *comm_traffic(const struct comm *c);
+
+/* Tries once whether ranks of a host can see each other's memory. COLLECTIVE, same answer
+ * everywhere. */
+bool comm_memory_works(struct comm *c);
 
 /* MPI_Pcontrol(level) from the communication thread. */
 void comm_mark(struct comm *c, int level);
@@ -126,14 +157,22 @@ void exchange_op_done(struct exchange *x, enum exchange_phase phase, comm_done d
 
 uint64_t exchange_now_ns(void);
 
-/* dst[i] = the contributions added in rank order, for at most SUM_TILE elements. The
- * sources are arrays `stride` floats apart; the first `before` of them belong to ranks
- * before the one whose contribution is dst itself. before == SUM_REPLACE: dst is no
- * contribution. */
+/* ---- sum.c: arithmetic on plain arrays ---- */
+
+/* dst[i] = the terms added in their order, for at most SUM_TILE elements. The first
+ * `before` of them come before dst itself. before == SUM_REPLACE: dst is no term. */
 #define SUM_REPLACE SIZE_MAX
 enum { SUM_TILE = 4096 };
-void sum_add_ranks(float *restrict dst, const float *restrict sources, size_t stride,
-                   size_t n_sources, size_t before, size_t elems);
+struct sum_term {
+    const void *values;
+    bool bf16; /* else float */
+};
+void sum_terms(float *restrict dst, const struct sum_term *terms, size_t n_terms,
+               size_t before, size_t elems);
+
+/* Rounds to nearest even; the packed numbers start where the floats did. */
+void bf16_pack_in_place(float *x, size_t elems);
+void bf16_unpack_in_place(float *x, size_t elems);
 
 /* Sum of squares in double: 16 running sums, element i to sum i mod 16, added in order;
  * so the bits depend on the values and their number only. */

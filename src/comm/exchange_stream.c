@@ -44,11 +44,11 @@ static void see_op(void *self)
 
 static void see_release(void *self)
 {
-    struct block_scratch *s = self;
+    struct block_sum *s = self;
     struct traffic *t = s->x->traffic;
 
-    t->free_slots[t->n_free++] = s->sums;
-    s->sums = NULL;
+    t->scratch[s->round].free_slots[t->scratch[s->round].n_free++] = s->terms;
+    s->terms = NULL;
 }
 
 static void see_begin(void *self)
@@ -57,13 +57,15 @@ static void see_begin(void *self)
     struct traffic *t = p->traffic;
     struct exchange *x = t->x;
 
-    require(p->phase != PHASE_REDUCE || t->n_free == t->x->size.slots);
-    for (size_t b = 0; b < x->plan->n_blocks; b++)
-        x->ops[p->phase][b].left = x->options.engine == EXCHANGE_DIRECT
-                                       ? direct_messages(t, b)
-                                       : collective_messages(t, b);
+    for (int r = 0; p->phase == PHASE_REDUCE && r < x->rounds; r++)
+        require(t->scratch[r].n_free == x->size[r].slots);
+    for (size_t i = 0; i < x->n_ops[p->phase]; i++)
+        x->ops[p->phase][i].left = t->messages[p->phase][i];
+    if (p->phase == PHASE_RETURN)
+        memcpy(t->arriving, t->arrivals,
+               (size_t)x->rounds * x->plan->n_blocks * sizeof *t->arriving);
     for (int i = 0; i < t->n_streams; i++) {
-        struct stream *s = &t->streams[i];
+        struct stream *s = t->streams[i];
 
         if (s->phase != p->phase)
             continue;
@@ -110,9 +112,19 @@ static bool advance_agreement(struct traffic *t)
 
 /* ---- streams ---- */
 
+struct block_op *traffic_op(const struct traffic *t, enum exchange_phase phase,
+                            const struct message *m)
+{
+    size_t round = phase == PHASE_REDUCE ? (size_t)m->round : 0;
+
+    return &t->x->ops[phase][round * t->x->plan->n_blocks + m->block];
+}
+
 static size_t message_bytes(const struct stream *s, const struct message *m)
 {
-    return s->traffic->x->spans[m->span].elems * sizeof(float);
+    const struct exchange *x = s->traffic->x;
+
+    return m->span.elems * exchange_elem_bytes(x->plan, &x->options, s->phase);
 }
 
 static bool has_room(const struct stream *s, const struct message *m)
@@ -173,9 +185,12 @@ static bool test_messages(struct stream *s)
         complete[i] = s->running[indices[i]];
     compact(s);
     for (int i = 0; i < n; i++) {
-        struct block_op *op = &t->x->ops[s->phase][complete[i]->block];
+        const struct message *m = complete[i];
+        struct block_op *op = traffic_op(t, s->phase, m);
 
-        s->bytes_running -= message_bytes(s, complete[i]);
+        if (s->phase == PHASE_RETURN && s->receives)
+            t->arriving[(size_t)m->round * t->x->plan->n_blocks + m->block]--;
+        s->bytes_running -= message_bytes(s, m);
         op->left--;
         finish_if_complete(t, op);
     }
@@ -187,8 +202,8 @@ bool traffic_advance(struct traffic *t)
     bool moved = advance_agreement(t);
 
     for (int i = 0; i < t->n_streams; i++) {
-        moved |= start_messages(&t->streams[i]);
-        moved |= test_messages(&t->streams[i]);
+        moved |= start_messages(t->streams[i]);
+        moved |= test_messages(t->streams[i]);
     }
     return moved;
 }
@@ -198,7 +213,7 @@ bool traffic_pending(const struct traffic *t)
     bool pending = t->agreement != NULL;
 
     for (int i = 0; i < t->n_streams; i++)
-        pending |= t->streams[i].n_running > 0;
+        pending |= t->streams[i]->n_running > 0;
     return pending;
 }
 
@@ -209,50 +224,130 @@ bool traffic_has_collectives(const struct traffic *t)
     return t->agreement != NULL;
 }
 
-bool traffic_take_scratch(struct traffic *t, size_t block)
+static struct block_sum *sum_of(const struct traffic *t, size_t block, int round)
 {
-    struct block_scratch *s = &t->x->scratch[block];
-
-    if (!s->sums && t->n_free > 0)
-        s->sums = t->free_slots[--t->n_free];
-    return s->sums != NULL;
+    return &t->x->sums[(size_t)round * t->x->plan->n_blocks + block];
 }
 
-enum status traffic_add_stream(struct traffic *t, enum exchange_phase phase, size_t n,
+bool traffic_take_scratch(struct traffic *t, size_t block, int round)
+{
+    struct block_sum *s = sum_of(t, block, round);
+
+    if (!s->terms && t->scratch[round].n_free > 0)
+        s->terms = t->scratch[round].free_slots[--t->scratch[round].n_free];
+    return s->terms != NULL;
+}
+
+char *traffic_scratch(const struct traffic *t, size_t block, int round)
+{
+    return sum_of(t, block, round)->terms;
+}
+
+enum status traffic_add_stream(struct traffic *t, enum exchange_phase phase,
                                struct stream **out)
 {
-    struct stream *s = &t->streams[t->n_streams++];
+    struct stream *s;
+    enum status st = memory_alloc(1, sizeof *s, "exchange", &s);
 
-    *s = (struct stream){.traffic = t, .phase = phase, .most_running = STREAM_MOST};
+    require(t->n_streams < MAX_STREAMS);
     *out = s;
-    return memory_alloc(n, sizeof *s->list, "exchange messages", &s->list);
+    if (st != ST_OK)
+        return st;
+    t->streams[t->n_streams++] = s;
+    s->traffic = t;
+    s->phase = phase;
+    s->most_running = STREAM_MOST;
+    return memory_alloc(t->x->plan->n_blocks, sizeof *s->of_block, "exchange",
+                        &s->of_block);
 }
 
-void traffic_count(struct traffic *t, size_t elems, size_t copies)
+enum status stream_append(struct stream *s, struct message m)
 {
-    atomic_fetch_add(&t->x->bytes_sent, elems * copies * sizeof(float));
+    if (s->n == s->capacity) {
+        size_t capacity = s->capacity ? 2 * s->capacity : 256;
+        struct message *grown = realloc(s->list, capacity * sizeof *grown);
+
+        if (!grown)
+            return fail(ST_NOMEM, "no memory for %zu messages", capacity);
+        s->list = grown;
+        s->capacity = capacity;
+    }
+    if (s->of_block[m.block].n++ == 0)
+        s->of_block[m.block].first = s->n;
+    s->list[s->n++] = m;
+    return ST_OK;
+}
+
+void traffic_count(struct traffic *t, size_t bytes)
+{
+    atomic_fetch_add(&t->x->bytes_sent, bytes);
     atomic_fetch_add(&t->x->messages, 1);
 }
 
 /* ---- attach and detach ---- */
 
-static enum status build_scratch(struct traffic *t)
+static enum status build_scratch(struct traffic *t, int round)
 {
-    const struct scratch_size *size = &t->x->size;
+    const struct scratch_size *size = &t->x->size[round];
     enum status st;
     void *map;
 
     if (size->slots == 0)
         return ST_OK;
-    st = memory_alloc(size->slots, sizeof *t->free_slots, "exchange", &t->free_slots);
+    st = memory_alloc(size->slots, sizeof(char *), "exchange",
+                      &t->scratch[round].free_slots);
     if (st == ST_OK)
         st = memory_map(size->bytes, "gradients of other ranks", &map);
     if (st != ST_OK)
         return st;
-    t->scratch = map;
-    for (; t->n_free < size->slots; t->n_free++)
-        t->free_slots[t->n_free] = t->scratch + t->n_free * size->slot_elems;
+    t->scratch[round].base = map;
+    for (size_t i = 0; i < size->slots; i++)
+        t->scratch[round].free_slots[i] = (char *)map + i * size->slot_bytes;
+    t->scratch[round].n_free = size->slots;
     return ST_OK;
+}
+
+/* How many messages complete each operation. */
+static enum status count_messages(struct traffic *t)
+{
+    const struct exchange *x = t->x;
+    enum status st = memory_alloc((size_t)x->rounds * x->plan->n_blocks,
+                                  sizeof *t->arrivals, "exchange", &t->arrivals);
+
+    if (st == ST_OK)
+        st = memory_alloc((size_t)x->rounds * x->plan->n_blocks, sizeof *t->arriving,
+                          "exchange", &t->arriving);
+    for (int phase = 0; phase < N_PHASES && st == ST_OK; phase++)
+        st = memory_alloc(x->n_ops[phase], sizeof(size_t), "exchange",
+                          &t->messages[phase]);
+    for (int i = 0; i < t->n_streams && st == ST_OK; i++) {
+        const struct stream *s = t->streams[i];
+
+        for (size_t j = 0; j < s->n; j++) {
+            const struct message *m = &s->list[j];
+
+            t->messages[s->phase][traffic_op(t, s->phase, m) - x->ops[s->phase]]++;
+            if (s->phase == PHASE_RETURN && s->receives)
+                t->arrivals[(size_t)m->round * x->plan->n_blocks + m->block]++;
+        }
+    }
+    return st;
+}
+
+static void build_posts(struct traffic *t)
+{
+    struct exchange *x = t->x;
+
+    for (int phase = 0; phase < N_PHASES; phase++) {
+        t->phases[phase] = (struct traffic_phase){t, (enum exchange_phase)phase};
+        t->begin[phase] = (struct post){.run = see_begin, .self = &t->phases[phase]};
+        for (size_t i = 0; i < x->n_ops[phase]; i++)
+            x->ops[phase][i].post =
+                (struct post){.run = see_op, .self = &x->ops[phase][i]};
+    }
+    for (size_t i = 0; i < x->n_ops[PHASE_REDUCE]; i++)
+        x->sums[i].release = (struct post){.run = see_release, .self = &x->sums[i]};
+    x->agreement.post = (struct post){.run = see_agree, .self = &x->agreement};
 }
 
 static enum status build(struct traffic *t)
@@ -264,20 +359,12 @@ static enum status build(struct traffic *t)
     if (st == ST_OK)
         st = x->options.engine == EXCHANGE_DIRECT ? direct_build(t) : collective_build(t);
     if (st == ST_OK)
-        st = build_scratch(t);
+        st = count_messages(t);
+    for (int r = 0; r < x->rounds && st == ST_OK; r++)
+        st = build_scratch(t, r);
     for (int i = 0; i < t->n_streams; i++)
-        t->streams[i].next = t->streams[i].n; /* nothing to do before the first round */
-    for (int phase = 0; phase < N_PHASES; phase++) {
-        t->phases[phase] = (struct traffic_phase){t, (enum exchange_phase)phase};
-        t->begin[phase] = (struct post){.run = see_begin, .self = &t->phases[phase]};
-    }
-    x->agreement.post = (struct post){.run = see_agree, .self = &x->agreement};
-    for (size_t b = 0; b < x->plan->n_blocks; b++) {
-        x->scratch[b].release = (struct post){.run = see_release, .self = &x->scratch[b]};
-        for (int phase = 0; phase < N_PHASES; phase++)
-            x->ops[phase][b].post =
-                (struct post){.run = see_op, .self = &x->ops[phase][b]};
-    }
+        t->streams[i]->next = t->streams[i]->n; /* nothing to do before the first begin */
+    build_posts(t);
     return st;
 }
 
@@ -290,7 +377,7 @@ static void start_attach(struct control *op)
     mpi_check(op->comm, MPI_Comm_get_attr(t->reductions, MPI_TAG_UB, &bound, &flag),
               "MPI_Comm_get_attr");
     /* The standard promises 32767. */
-    t->tags = ((flag ? *bound : 32767) - 1) / 2 * 2;
+    t->tags = flag ? *bound : 32767;
     t->next = op->comm->traffics;
     op->comm->traffics = t;
 }
@@ -299,10 +386,11 @@ static void start_attach(struct control *op)
 static void cancel_receives(struct traffic *t)
 {
     for (int i = 0; i < t->n_streams; i++)
-        for (int j = 0; j < t->streams[i].n_running; j++) {
-            mpi_check(t->comm, MPI_Cancel(&t->streams[i].requests[j]), "MPI_Cancel");
-            mpi_check(t->comm, MPI_Wait(&t->streams[i].requests[j], MPI_STATUS_IGNORE),
-                      "MPI_Wait");
+        for (int j = 0; j < t->streams[i]->n_running; j++) {
+            MPI_Request *request = &t->streams[i]->requests[j];
+
+            mpi_check(t->comm, MPI_Cancel(request), "MPI_Cancel");
+            mpi_check(t->comm, MPI_Wait(request, MPI_STATUS_IGNORE), "MPI_Wait");
         }
 }
 
@@ -319,6 +407,27 @@ static void start_detach(struct control *op)
         }
 }
 
+static void free_tables(struct traffic *t)
+{
+    for (int i = 0; i < t->n_streams; i++) {
+        free(t->streams[i]->list);
+        free(t->streams[i]->of_block);
+        free(t->streams[i]);
+    }
+    for (int r = 0; r < t->x->rounds; r++) {
+        memory_unmap(t->scratch[r].base, t->x->size[r].bytes);
+        free(t->scratch[r].free_slots);
+    }
+    for (int phase = 0; phase < N_PHASES; phase++)
+        free(t->messages[phase]);
+    free(t->arriving);
+    free(t->arrivals);
+    free(t->counts);
+    free(t->places);
+    free(t->broadcasts);
+    free(t->agree_all);
+}
+
 static void detach(struct exchange *x)
 {
     struct traffic *t = x->traffic;
@@ -328,12 +437,7 @@ static void detach(struct exchange *x)
     control_free_comm(t->comm, &t->agreements);
     for (int i = 0; i < t->n_broadcasts && t->broadcasts; i++)
         control_free_comm(t->comm, &t->broadcasts[i]);
-    for (int i = 0; i < t->n_streams; i++)
-        free(t->streams[i].list);
-    memory_unmap(t->scratch, x->size.bytes);
-    free(t->broadcasts);
-    free(t->free_slots);
-    free(t->agree_all);
+    free_tables(t);
     free(t);
     x->traffic = NULL;
 }
@@ -372,7 +476,13 @@ static void post(struct block_op *op)
     comm_post(op->x->comm, &op->post);
 }
 
-static void release(struct block_scratch *s)
+static void prepare(struct block_op *op)
+{
+    if (op->x->options.engine == EXCHANGE_DIRECT)
+        direct_prepare(op);
+}
+
+static void release(struct block_sum *s)
 {
     comm_post(s->x->comm, &s->release);
 }
@@ -382,7 +492,7 @@ static void agree(struct exchange *x)
     comm_post(x->comm, &x->agreement.post);
 }
 
-static const struct traffic_ops mpi_traffic = {attach, detach,  begin,
+static const struct traffic_ops mpi_traffic = {attach, detach,  begin, prepare,
                                                post,   release, agree};
 
 const struct traffic_ops *comm_traffic(const struct comm *c)

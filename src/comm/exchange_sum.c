@@ -1,85 +1,155 @@
 /* SPDX-License-Identifier: MIT */
-/* The root's arithmetic: contributions added in rank order, squares in fixed lanes.
- * Loops are over tiles that stay in the first-level cache and are left to the compiler to
- * vectorise: additions stay separate for each element, so that vectors change no bits. */
-#include <string.h>
+/* What a rank adds in a round of a reduction, cut into tasks for its workers. */
+#include <stdlib.h>
 
 #include "base/memory.h"
 #include "comm/exchange_private.h"
 
-static void add(float *restrict dst, const float *restrict src, size_t n)
+/* Long enough to be worth a task, short enough that a large block keeps all workers busy.
+ */
+enum { TASK_ELEMS = 1 << 18 };
+
+static struct block_sum *sum_of(const struct exchange *x, size_t b, int round)
 {
-    for (size_t i = 0; i < n; i++)
-        dst[i] += src[i];
+    require(b < x->plan->n_blocks && round >= 0 && round < x->rounds);
+    return &x->sums[(size_t)round * x->plan->n_blocks + b];
 }
 
-void sum_add_ranks(float *restrict dst, const float *restrict sources, size_t stride,
-                   size_t n_sources, size_t before, size_t elems)
+size_t exchange_sum_tasks(const struct exchange *x, size_t b, int round)
 {
-    size_t next = 0;
+    return ceil_div(sum_of(x, b, round)->elems, TASK_ELEMS);
+}
 
-    require(elems <= SUM_TILE);
-    if (before == SUM_REPLACE) {
-        memcpy(dst, sources, elems * sizeof *dst);
-        next = 1;
-    } else if (before >= 2) {
-        float sum[SUM_TILE];
+static size_t term_count(const struct exchange *x, int round)
+{
+    if (x->ranks == 1)
+        return 0;
+    return x->sums_replace ? 1 : (size_t)x->plan->grid.radix[round] - 1;
+}
 
-        memcpy(sum, sources, elems * sizeof *sum);
-        for (next = 1; next < before; next++)
-            add(sum, sources + next * stride, elems);
-        add(dst, sum, elems);
+/* Term k of the partners, in the order of their places. */
+static struct sum_term term_at(const struct exchange *x, const struct block_sum *s,
+                               size_t k, size_t at, size_t offset)
+{
+    const struct scratch_size *size = &x->size[s->round];
+    size_t elem = exchange_elem_bytes(x->plan, &x->options, PHASE_REDUCE);
+
+    if (!exchange_in_memory(x, PHASE_REDUCE, s->round))
+        return (struct sum_term){s->terms + (k * size->stride + at - s->at) * elem,
+                                 elem < sizeof(float)};
+    const struct grid *g = &x->plan->grid;
+    int own = grid_digit(g, x->rank, s->round);
+    int partner =
+        grid_with_digit(g, x->rank, s->round, (int)k < own ? (int)k : (int)k + 1);
+
+    return (struct sum_term){x->host_grads[partner] + offset, false};
+}
+
+static size_t terms_before(const struct exchange *x, int round)
+{
+    return x->sums_replace ? SUM_REPLACE
+                           : (size_t)grid_digit(&x->plan->grid, x->rank, round);
+}
+
+/* Adds a tile at a time, and the squares of its sums while it is in cache. */
+static double add_run(const struct exchange *x, const struct block_sum *s,
+                      const struct plan_segment *run, struct sum_term *terms, bool count)
+{
+    size_t n = term_count(x, s->round);
+    struct squares squares = {{0}};
+
+    for (size_t i = 0; i < run->elems; i += SUM_TILE) {
+        float *dst = x->grads + run->offset + i;
+        size_t elems = min_size(SUM_TILE, run->elems - i);
+
+        for (size_t k = 0; k < n; k++)
+            terms[k] = term_at(x, s, k, run->at + i, run->offset + i);
+        if (n > 0)
+            sum_terms(dst, terms, n, terms_before(x, s->round), elems);
+        if (count)
+            squares_add(&squares, dst, elems);
     }
-    /* With one rank before, a + b is the same bits as b + a. */
-    for (; next < n_sources; next++)
-        add(dst, sources + next * stride, elems);
+    return squares_total(&squares);
 }
 
-void squares_add(struct squares *s, const float *x, size_t elems)
+/* This rank adds to the part in this round. */
+static bool adds_to(const struct exchange *x, const struct plan_part *part, int round)
 {
-    struct squares sum = *s; /* a copy of its own, that may stay in registers */
-
-    for (size_t i = 0; i < elems; i += SQUARE_LANES)
-        for (size_t j = 0; j < SQUARE_LANES; j++)
-            sum.lane[j] += (double)x[i + j] * (double)x[i + j];
-    *s = sum;
+    if (x->sums_replace && x->plan->replicated)
+        return true;
+    return grid_same_digits(&x->plan->grid, x->rank, part->owner, round + 1);
 }
 
-double squares_total(const struct squares *s)
+/* Adds what lies in [begin, end) of the block and of one part. */
+static double add_part(const struct exchange *x, const struct block_sum *s,
+                       const struct plan_part *part, size_t begin, size_t end,
+                       struct sum_term *terms)
 {
-    double total = 0;
+    bool counts = s->round + 1 == x->rounds && part->owner == x->rank;
+    struct plan_cursor c = plan_walk(x->plan, s->block, begin, end - begin);
+    double squares = 0;
 
-    for (size_t j = 0; j < SQUARE_LANES; j++)
-        total += s->lane[j];
-    return total;
+    for (struct plan_segment run; plan_next(&c, &run);)
+        squares += add_run(x, s, &run, terms, counts);
+    return squares;
 }
 
-double exchange_sum(struct exchange *x, size_t b)
+double exchange_sum(struct exchange *x, size_t b, int round, size_t i)
 {
     const struct plan_block *block = &x->plan->blocks[b];
-    struct block_scratch *scratch = &x->scratch[b];
-    size_t at = 0;
-    double total = 0;
+    struct block_sum *s = sum_of(x, b, round);
+    size_t begin = s->at + i * TASK_ELEMS;
+    size_t end = min_size(s->at + s->elems, begin + TASK_ELEMS);
+    struct sum_term *terms = malloc((term_count(x, round) + 1) * sizeof *terms);
+    double squares = 0;
 
-    require(b < x->plan->n_blocks && block->root == x->rank);
-    require(x->size.contributions == 0 || scratch->sums);
-    for (size_t s = 0; s < block->n_segments; s++) {
-        const struct plan_segment *segment = &x->plan->segments[block->first_segment + s];
-        struct squares squares = {{0}};
+    require(terms && begin < end);
+    require(x->size[round].contributions == 0 || s->terms);
+    for (size_t p = 0; p < block->n_parts; p++) {
+        const struct plan_part *part = &x->plan->parts[block->first_part + p];
+        size_t from = max_size(begin, part->at);
+        size_t to = min_size(end, part->at + part->elems);
 
-        for (size_t i = 0; i < segment->elems; i += SUM_TILE) {
-            float *dst = x->grads + segment->offset + i;
-            size_t n = min_size(SUM_TILE, segment->elems - i);
-
-            if (x->size.contributions > 0)
-                sum_add_ranks(dst, scratch->sums + at + i, x->size.stride,
-                              x->size.contributions, x->own_place, n);
-            squares_add(&squares, dst, n);
-        }
-        total += squares_total(&squares);
-        at += segment->elems;
+        if (from < to && adds_to(x, part, round))
+            squares += add_part(x, s, part, from, to, terms);
     }
-    if (x->traffic)
-        comm_traffic(x->comm)->release(scratch);
-    return total;
+    free(terms);
+    if (atomic_fetch_sub(&s->tasks_left, 1) == 1 && x->traffic && s->terms)
+        comm_traffic(x->comm)->release(s);
+    return squares;
+}
+
+double exchange_squares(const struct exchange *x, size_t b)
+{
+    const struct plan_block *block = &x->plan->blocks[b];
+    double squares = 0;
+
+    for (size_t p = 0; p < block->n_parts; p++) {
+        const struct plan_part *part = &x->plan->parts[block->first_part + p];
+        struct plan_cursor c = plan_walk(x->plan, b, part->at, part->elems);
+
+        for (struct plan_segment run; part->owner == x->rank && plan_next(&c, &run);) {
+            struct squares sum = {{0}};
+
+            squares_add(&sum, x->grads + run.offset, run.elems);
+            squares += squares_total(&sum);
+        }
+    }
+    return squares;
+}
+
+void exchange_finish_sums(struct exchange *x, size_t b)
+{
+    const struct plan_block *block = &x->plan->blocks[b];
+
+    require(x->plan->replicated);
+    if (x->ranks == 1 || x->options.wire != WIRE_BF16)
+        return;
+    for (size_t p = 0; p < block->n_parts; p++) {
+        const struct plan_part *part = &x->plan->parts[block->first_part + p];
+        struct span_cursor c = span_walk(x, b, part->at, part->elems);
+
+        for (struct span span; span_next(&c, &span);)
+            bf16_unpack_in_place(x->grads + span.offset, span.elems);
+    }
 }

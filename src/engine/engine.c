@@ -12,18 +12,37 @@ static const double largest_norm = 1e18;
 
 /* Slices of the layout as the block plan wants them. */
 static enum status plan_blocks(const struct engine_options *o, const struct layout *l,
-                               int ranks, struct plan *out)
+                               const struct grid *grid, struct plan *out)
 {
+    enum strategy strategy = o->strategy ? o->strategy : strategy_default(grid->ranks);
+    struct plan_options options = {.strategy = strategy,
+                                   .grid = grid,
+                                   .block_bytes = o->block_bytes,
+                                   .roots = o->roots,
+                                   .one_block = o->one_block,
+                                   .one_root = o->one_root};
     struct plan_slice *slices = NULL;
     enum status st = memory_alloc(l->n_slices, sizeof *slices, "block plan", &slices);
 
     if (st != ST_OK)
         return st;
+    if (options.block_bytes == 0)
+        options.block_bytes = strategy_ops(strategy)->block_bytes(grid);
     for (size_t i = 0; i < l->n_slices; i++)
         slices[i] = (struct plan_slice){l->slices[i].span, l->slices[i].offset};
-    st = plan_init(out, slices, l->n_slices, ranks, o->block_bytes, o->one_block);
+    st = plan_init(out, slices, l->n_slices, &options);
     free(slices);
     return st;
+}
+
+/* MPI's collectives choose their own rounds. */
+static enum status make_grid(const struct engine_options *o, int ranks, const int *hosts,
+                             struct grid *out)
+{
+    bool direct = o->exchange == EXCHANGE_DIRECT;
+
+    return grid_init(out, ranks, direct && o->host_memory ? hosts : NULL,
+                     direct ? o->schedule : SCHEDULE_FLAT);
 }
 
 static size_t attention_scratch_elems(const struct engine_options *o)
@@ -41,13 +60,37 @@ static size_t scratch_pieces(const struct engine_options *o)
 
 static struct exchange_options exchange_options(const struct engine_options *o)
 {
-    return (struct exchange_options){.engine = o->exchange};
+    return (struct exchange_options){.engine = o->exchange, .wire = o->wire};
 }
 
-static void describe(const struct engine_options *o, const struct layout *l,
-                     const struct plan *plan, int rank, struct engine_plan *out)
+static bool host_has_one_copy(const struct plan *plan)
+{
+    return plan->grid.host_ranks > 1 && !plan->replicated;
+}
+
+static enum status describe_exchange(const struct engine_options *o,
+                                     const struct plan *plan, int rank,
+                                     struct engine_plan *out)
+{
+    struct exchange_options exchange = exchange_options(o);
+    bool hosts = plan->grid.host_ranks > 1;
+    enum status st;
+
+    out->rounds = schedule_rounds(plan);
+    out->scratch += exchange_scratch_bytes(plan, &exchange, hosts, rank);
+    st = exchange_wire_bytes(plan, &exchange, hosts, PHASE_REDUCE, rank,
+                             &out->reduce_bytes);
+    if (st == ST_OK)
+        st = exchange_wire_bytes(plan, &exchange, hosts, PHASE_RETURN, rank,
+                                 &out->return_bytes);
+    return st;
+}
+
+static enum status describe(const struct engine_options *o, const struct layout *l,
+                            const struct plan *plan, int rank, struct engine_plan *out)
 {
     size_t f = sizeof(float);
+    enum status st = ST_OK;
 
     *out = (struct engine_plan){
         .params = l->elems * f,
@@ -58,67 +101,102 @@ static void describe(const struct engine_options *o, const struct layout *l,
         .block_bytes = (double)plan->elems * (double)f / (double)plan->n_blocks,
         .imbalance = plan_imbalance(plan)};
     if (o->train) {
-        struct exchange_options exchange = exchange_options(o);
-
         out->grads = l->elems * f;
-        out->moments = 2 * plan_root_elems(plan, rank) * f;
-        out->scratch += exchange_scratch_bytes(plan, &exchange, rank);
+        out->moments = 2 * plan_updated_elems(plan, rank) * f;
+        if (host_has_one_copy(plan))
+            out->params /= (size_t)plan->grid.host_ranks;
+        st = describe_exchange(o, plan, rank, out);
     }
     out->total =
         out->params + out->grads + out->moments + out->activations + out->scratch;
+    return st;
 }
 
 enum status engine_make_plan(const struct engine_options *o, int rank, int ranks,
-                             struct engine_plan *out)
+                             const int *hosts, struct engine_plan *out)
 {
     struct layout layout = {0};
+    struct grid grid = {0};
     struct plan plan = {0};
     enum status st = layout_init(&layout, &o->shape, o->layout);
 
     if (st == ST_OK)
-        st = plan_blocks(o, &layout, ranks, &plan);
+        st = make_grid(o, ranks, hosts, &grid);
     if (st == ST_OK)
-        describe(o, &layout, &plan, rank, out);
+        st = plan_blocks(o, &layout, &grid, &plan);
+    if (st == ST_OK)
+        st = describe(o, &layout, &plan, rank, out);
     plan_release(&plan);
+    grid_release(&grid);
     layout_release(&layout);
     return st;
 }
 
-static enum status allocate_weights(struct engine *e, const struct engine_plan *memory)
+/* COLLECTIVE when the ranks of a host share memory, as the next one is. */
+static enum status allocate_params(struct engine *e)
 {
-    enum status st;
-    void *p;
+    bool once = e->options.train && host_has_one_copy(&e->plan);
+    enum status st =
+        comm_memory_map(e->comm, e->layout.elems * sizeof(float), "parameters",
+                        once ? MEMORY_ONE_A_HOST : MEMORY_PRIVATE, &e->params_memory);
 
-    st = memory_map(memory->params, "parameters", &p);
-    e->params = p;
-    if (st != ST_OK || !e->options.train)
-        return st;
-    st = memory_map(memory->grads, "gradients", &p);
-    e->grads = p;
-    if (st != ST_OK)
-        return st;
-    st = memory_map(memory->moments, "optimizer state", &p);
-    if (st != ST_OK)
-        return st;
-    e->m = p;
-    e->own_elems = plan_root_elems(&e->plan, comm_rank(e->comm));
-    e->v = e->m + e->own_elems;
-    return ST_OK;
+    e->params = e->params_memory.base;
+    return st;
 }
 
-static enum status allocate_block_tables(struct engine *e)
+static enum status allocate_grads(struct engine *e)
+{
+    bool shared = e->grid.host_ranks > 1;
+    enum status st =
+        comm_memory_map(e->comm, e->layout.elems * sizeof(float), "gradients",
+                        shared ? MEMORY_VISIBLE : MEMORY_PRIVATE, &e->grads_memory);
+
+    e->grads = e->grads_memory.base;
+    return st;
+}
+
+static enum status allocate_moments(struct engine *e)
+{
+    void *p;
+    enum status st;
+
+    e->own_elems = plan_updated_elems(&e->plan, comm_rank(e->comm));
+    st = memory_map(2 * e->own_elems * sizeof(float), "optimizer state", &p);
+    e->m = p;
+    e->v = e->m + e->own_elems;
+    return st;
+}
+
+static enum status allocate_moment_table(struct engine *e)
+{
+    size_t at = 0;
+    enum status st = memory_alloc(e->plan.n_parts, sizeof *e->moment_offset,
+                                  "block table", &e->moment_offset);
+
+    for (size_t p = 0; st == ST_OK && p < e->plan.n_parts; p++) {
+        const struct plan_part *part = &e->plan.parts[p];
+
+        e->moment_offset[p] = at;
+        if (plan_updates(&e->plan, part, comm_rank(e->comm)))
+            at += part->elems;
+    }
+    return st;
+}
+
+/* After exchange_new. */
+static enum status allocate_squares(struct engine *e)
 {
     size_t n = e->plan.n_blocks;
-    size_t at = 0;
-    enum status st = memory_alloc(n, sizeof(double), "block table", &e->block_squares);
+    int last = exchange_rounds(e->exchange) - 1;
+    enum status st =
+        memory_alloc(n + 1, sizeof *e->first_squares, "block table", &e->first_squares);
 
+    for (size_t b = 0; st == ST_OK && b < n; b++)
+        e->first_squares[b + 1] =
+            e->first_squares[b] + exchange_sum_tasks(e->exchange, b, last);
     if (st == ST_OK)
-        st = memory_alloc(n, sizeof(size_t), "block table", &e->moment_offset);
-    for (size_t b = 0; st == ST_OK && b < n; b++) {
-        e->moment_offset[b] = at;
-        if (e->plan.blocks[b].root == comm_rank(e->comm))
-            at += e->plan.blocks[b].elems;
-    }
+        st = memory_alloc(e->first_squares[n], sizeof *e->squares, "block table",
+                          &e->squares);
     return st;
 }
 
@@ -164,23 +242,29 @@ static enum status allocate_scratch(struct engine *e)
     return st;
 }
 
-static enum status build(struct engine *e)
+static enum status make_plans(struct engine *e, struct engine_plan *memory)
 {
     const struct engine_options *o = &e->options;
-    struct engine_plan memory;
-    enum status st;
+    const int *hosts = comm_shares_memory(e->comm) ? comm_host_numbers(e->comm) : NULL;
+    enum status st = layout_init(&e->layout, &o->shape, o->layout);
 
-    st = layout_init(&e->layout, &o->shape, o->layout);
     if (st == ST_OK)
-        st = plan_blocks(o, &e->layout, comm_size(e->comm), &e->plan);
-    if (st != ST_OK)
-        return st;
-    describe(o, &e->layout, &e->plan, comm_rank(e->comm), &memory);
-    st = allocate_weights(e, &memory);
+        st = make_grid(o, comm_size(e->comm), hosts, &e->grid);
     if (st == ST_OK)
-        st = allocate_block_tables(e);
+        st = plan_blocks(o, &e->layout, &e->grid, &e->plan);
     if (st == ST_OK)
-        st = allocate_activations(e, &memory);
+        st = describe(o, &e->layout, &e->plan, comm_rank(e->comm), memory);
+    return st;
+}
+
+static enum status build(struct engine *e, const struct engine_plan *memory)
+{
+    enum status st = allocate_moment_table(e);
+
+    if (st == ST_OK && e->options.train)
+        st = allocate_moments(e);
+    if (st == ST_OK)
+        st = allocate_activations(e, memory);
     if (st == ST_OK)
         st = allocate_scratch(e);
     if (st == ST_OK)
@@ -188,9 +272,19 @@ static enum status build(struct engine *e)
     return st;
 }
 
+static enum status build_exchange(struct engine *e)
+{
+    struct exchange_options options = exchange_options(&e->options);
+    enum status st = exchange_new(e->comm, &e->plan, &e->grads_memory, &e->params_memory,
+                                  &options, &e->exchange);
+
+    return st == ST_OK ? allocate_squares(e) : st;
+}
+
 enum status engine_new(struct comm *c, const struct engine_options *o,
                        struct engine **out)
 {
+    struct engine_plan memory;
     struct engine *e = NULL;
     enum status st = memory_alloc(1, sizeof *e, "engine", &e);
 
@@ -198,15 +292,17 @@ enum status engine_new(struct comm *c, const struct engine_options *o,
     if (st == ST_OK) {
         e->options = *o;
         e->comm = c;
-        st = build(e);
+        st = make_plans(e, &memory);
     }
     st = comm_agree(c, st);
-    if (st == ST_OK && o->train) {
-        struct exchange_options exchange = exchange_options(o);
-
-        st = comm_agree(
-            c, exchange_new(c, &e->plan, e->grads, e->params, &exchange, &e->exchange));
-    }
+    if (st == ST_OK)
+        st = comm_agree(c, allocate_params(e));
+    if (st == ST_OK && o->train)
+        st = comm_agree(c, allocate_grads(e));
+    if (st == ST_OK)
+        st = comm_agree(c, build(e, &memory));
+    if (st == ST_OK && o->train)
+        st = comm_agree(c, build_exchange(e));
     if (st == ST_OK) {
         *out = e;
         e = NULL;
@@ -220,18 +316,20 @@ void engine_free(struct engine *e)
     if (!e)
         return;
     exchange_free(e->exchange);
-    memory_unmap(e->params, e->layout.elems * sizeof(float));
-    memory_unmap(e->grads, e->layout.elems * sizeof(float));
+    comm_memory_unmap(e->comm, &e->params_memory);
+    comm_memory_unmap(e->comm, &e->grads_memory);
     memory_unmap(e->m, 2 * e->own_elems * sizeof(float));
     memory_unmap(e->scratch.base, e->scratch.n * e->scratch.elems * sizeof(float));
     free(e->scratch.taken);
     arena_release(&e->arena);
     free(e->layers);
     free(e->chunk_loss);
-    free(e->block_squares);
+    free(e->squares);
+    free(e->first_squares);
     free(e->moment_offset);
     sentinels_release(e);
     plan_release(&e->plan);
+    grid_release(&e->grid);
     layout_release(&e->layout);
     free(e);
 }
@@ -330,7 +428,7 @@ static void spawn_pending_update(struct engine *e)
     if (!e->update_pending)
         return;
     e->update_pending = false;
-    exchange_begin(e->exchange, PHASE_BROADCAST);
+    exchange_begin(e->exchange, PHASE_RETURN);
     spawn_update(e);
     take_turns(e);
 }

@@ -31,9 +31,15 @@ struct engine_options {
     int workers;
     bool train; /* false: forward only, no gradients, no optimizer, no exchange */
     enum layout_order layout;
-    size_t block_bytes;
-    bool one_block; /* the whole vector as one block (for comparison) */
+    enum strategy strategy;      /* 0: what suits the ranks */
+    enum grid_schedule schedule; /* direct engine */
+    size_t block_bytes;          /* 0: what suits the strategy */
+    bool one_block;              /* the whole vector as one block (for comparison) */
+    int roots;                   /* reduce-broadcast: roots of a block; 0 = 1 */
+    bool one_root;               /* reduce-broadcast: always the same (for comparison) */
     enum exchange_engine exchange;
+    enum exchange_wire wire; /* direct engine */
+    bool host_memory;        /* ranks of a host share memory where they can */
     bool overlap; /* false: compute and communication take turns (for comparison) */
     struct adamw_options adamw;
     double clip; /* global norm; 0 = off */
@@ -47,14 +53,18 @@ struct engine_plan {
     size_t total;                               /* of all of them */
     size_t blocks;
     double block_bytes; /* mean */
-    double imbalance;   /* busiest root over the mean */
+    double imbalance;   /* busiest owner over the mean */
+    int rounds;
+    uint64_t reduce_bytes, return_bytes; /* that the rank sends a step, direct engine */
 };
 
 struct engine;
 
-/* Plan for `ranks` ranks seen from `rank`. LOCAL, pure. */
+/* Plan for `ranks` ranks seen from `rank`. `hosts` is the host number of each rank when
+ * ranks of a host can share memory, else NULL. Parameters that a host has once are
+ * counted in equal shares. LOCAL, pure. */
 MUST_USE enum status engine_make_plan(const struct engine_options *o, int rank, int ranks,
-                                      struct engine_plan *out);
+                                      const int *hosts, struct engine_plan *out);
 
 /* COLLECTIVE; status agreed. Parameters, gradients and moments are zero. */
 MUST_USE enum status engine_new(struct comm *c, const struct engine_options *o,
@@ -68,7 +78,7 @@ const struct layout *engine_layout(const struct engine *e);
 const struct plan *engine_block_plan(const struct engine *e);
 float *engine_params(struct engine *e);
 float *engine_grads(struct engine *e);
-/* Moments of the blocks rooted here, concatenated in block order. */
+/* Moments of what is updated here, one part after another (plan.h). */
 void engine_moments(struct engine *e, float **m, float **v);
 
 /* Initial weights from a seed (tensors.h), in tasks. */
@@ -121,8 +131,8 @@ void engine_logits(struct engine *e, const int32_t *tokens, size_t n, float *log
 void engine_all_logits(struct engine *e, const int32_t *tokens, size_t B, size_t T,
                        float *logits);
 
-/* Runs forward and backward of the buffers and leaves the summed gradient of the blocks
- * rooted here in engine_grads (with one rank: all of it). For tests. COLLECTIVE. */
+/* Runs forward and backward of the buffers and leaves the summed gradient of what
+ * is owned here in engine_grads (with one rank: all of it). For tests. COLLECTIVE. */
 void engine_gradients(struct engine *e, struct step_result *out);
 
 #endif

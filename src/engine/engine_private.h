@@ -29,8 +29,8 @@ enum sentinel {
     S_PARAM,   /* [slice][0]              the slice's parameters of this step are here */
     S_WTE,     /* [0][vocabulary tile]    the same for a tile of wte */
     S_SUM,     /* [0][block]              reduced gradient of a block */
-    S_UPDATED, /* [0][block]              updated at the root */
-    S_ARRIVED, /* [0][block]              broadcast has arrived or left */
+    S_UPDATED, /* [0][block]              what this rank updates of it is */
+    S_ARRIVED, /* [0][block]              its return has arrived and left */
     S_AGREED,  /* [0][0] */
     SENTINEL_KINDS
 };
@@ -59,20 +59,23 @@ struct engine {
     struct engine_options options;
     struct comm *comm;
     struct layout layout;
+    struct grid grid;
     struct plan plan;
     struct exchange *exchange;
     struct model model;
     struct arena arena;
     struct layer_state *layers;
+    struct comm_memory params_memory, grads_memory;
     float *params, *grads, *m, *v;
     size_t own_elems;          /* of m and v */
-    size_t *moment_offset;     /* [block] where a block rooted here starts in m and v */
+    size_t *moment_offset;     /* [part] where what is updated here starts in m and v */
     int32_t *inputs, *targets; /* [accum][N] */
     struct sentinels sentinels;
     struct dependencies deps;
     struct scratch_pool scratch;
 
-    double *block_squares; /* [block] sum of squares of the reduced gradient */
+    double *squares;       /* sums of squares of the reduced gradient: of each task ... */
+    size_t *first_squares; /* [block + 1] ... of a block's last round */
     double *chunk_loss;    /* [accum][chunk] */
     size_t max_chunks;
     double agreed[EXCHANGE_AGREE_MAX];
@@ -89,6 +92,7 @@ struct job {
     struct engine *e;
     size_t l, i, j; /* layer and tile numbers */
     size_t a;       /* micro-batch */
+    int round;      /* of a reduction */
     bool accumulate;
     bool failed; /* agreement: this rank could not fill its buffers */
     /* Lives here because it must outlive the operation that completes it: the task layer

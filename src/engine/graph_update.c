@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* Tasks of the update phase: each block is reduced to its root, updated there and
- * broadcast. Dependencies alone make the overlap: a reduction waits for the gradient
- * tiles its block covers, a forward task for the broadcasts of the slices it reads. */
+/* Tasks of the update phase: each block is reduced to its owners, updated by them and
+ * returned to all. Which rank owns what, and in how many rounds its sum is made, is the
+ * plan's and the exchange's business. Dependencies alone make the overlap: a reduction
+ * waits for the gradient tiles its block covers, a forward task for the return of the
+ * slices it reads. */
 #include "engine/engine_private.h"
 
 static void complete(void *arg)
@@ -16,23 +18,26 @@ static void do_reduce(void *args, struct task_event event)
     struct job *j = args;
 
     j->event = event;
-    exchange_reduce(j->e->exchange, j->i, complete, &j->event);
+    exchange_reduce(j->e->exchange, j->i, j->round, complete, &j->event);
 }
 
 static void do_sum(void *args, struct task_event event)
 {
     struct job *j = args;
+    struct engine *e = j->e;
+    double squares = exchange_sum(e->exchange, j->i, j->round, j->j);
 
     (void)event;
-    j->e->block_squares[j->i] = exchange_sum(j->e->exchange, j->i);
+    if (j->round + 1 == exchange_rounds(e->exchange))
+        e->squares[e->first_squares[j->i] + j->j] = squares;
 }
 
-static void do_broadcast(void *args, struct task_event event)
+static void do_return(void *args, struct task_event event)
 {
     struct job *j = args;
 
     j->event = event;
-    exchange_broadcast(j->e->exchange, j->i, complete, &j->event);
+    exchange_return(j->e->exchange, j->i, complete, &j->event);
 }
 
 static void do_mark(void *args, struct task_event event)
@@ -43,24 +48,34 @@ static void do_mark(void *args, struct task_event event)
     exchange_mark(j->e->exchange, (enum exchange_mark)j->i);
 }
 
+static void update_part(const struct engine *e, size_t block, size_t part)
+{
+    const struct plan_part *p = &e->plan.parts[part];
+    struct plan_cursor c = plan_walk(&e->plan, block, p->at, p->elems);
+    size_t at = e->moment_offset[part];
+
+    for (struct plan_segment run; plan_next(&c, &run); at += run.elems) {
+        struct adamw a = e->adamw;
+
+        if (!tensor_table[e->layout.slices[run.slice].kind].decays)
+            a.weight_decay = 0;
+        e->options.kernels->adamw(e->params + run.offset, e->m + at, e->v + at,
+                                  e->grads + run.offset, run.elems, &a);
+    }
+}
+
 static void do_update(void *args, struct task_event event)
 {
     struct job *j = args;
     struct engine *e = j->e;
     const struct plan_block *b = &e->plan.blocks[j->i];
-    size_t at = e->moment_offset[j->i];
 
     (void)event;
-    for (size_t s = 0; s < b->n_segments; s++) {
-        const struct plan_segment *seg = &e->plan.segments[b->first_segment + s];
-        struct adamw a = e->adamw;
-
-        if (!tensor_table[e->layout.slices[seg->slice].kind].decays)
-            a.weight_decay = 0;
-        e->options.kernels->adamw(e->params + seg->offset, e->m + at, e->v + at,
-                                  e->grads + seg->offset, seg->elems, &a);
-        at += seg->elems;
-    }
+    if (e->plan.replicated)
+        exchange_finish_sums(e->exchange, j->i);
+    for (size_t p = b->first_part; p < b->first_part + b->n_parts; p++)
+        if (plan_updates(&e->plan, &e->plan.parts[p], comm_rank(e->comm)))
+            update_part(e, j->i, p);
 }
 
 /* Gradient tiles that a block covers. */
@@ -83,21 +98,54 @@ static void needs_block_gradient(struct engine *e, size_t block)
     }
 }
 
-static bool rooted_here(const struct engine *e, size_t block)
+/* This rank updates at least a part of the block. */
+static bool updates_block(const struct engine *e, size_t block)
 {
-    return e->plan.blocks[block].root == comm_rank(e->comm);
+    const struct plan_block *b = &e->plan.blocks[block];
+
+    for (size_t p = b->first_part; p < b->first_part + b->n_parts; p++)
+        if (plan_updates(&e->plan, &e->plan.parts[p], comm_rank(e->comm)))
+            return true;
+    return false;
+}
+
+/* This rank adds to the block in some round. */
+static bool adds_to_block(const struct engine *e, size_t block)
+{
+    for (int round = 0; round < exchange_rounds(e->exchange); round++)
+        if (exchange_sum_tasks(e->exchange, block, round) > 0)
+            return true;
+    return false;
+}
+
+/* The tasks of one round's additions run side by side; an empty one joins them. */
+static void spawn_sums(struct engine *e, size_t block, int round)
+{
+    size_t n = exchange_sum_tasks(e->exchange, block, round);
+
+    for (size_t i = 0; i < n; i++) {
+        if (n == 1)
+            makes(e, S_SUM, 0, block);
+        else
+            needs(e, S_SUM, 0, block);
+        spawn(e, "sum", PRIORITY_COMM, do_sum,
+              &(struct job){.e = e, .i = block, .j = i, .round = round});
+    }
+    if (n < 2)
+        return;
+    makes(e, S_SUM, 0, block);
+    spawn(e, "sums", PRIORITY_COMM, NULL, NULL);
 }
 
 static void spawn_reduction(struct engine *e, size_t block)
 {
     needs_block_gradient(e, block);
-    makes(e, S_SUM, 0, block);
-    spawn_with_event(e, "reduce", PRIORITY_COMM, do_reduce,
-                     &(struct job){.e = e, .i = block});
-    if (!rooted_here(e, block))
-        return;
-    makes(e, S_SUM, 0, block);
-    spawn(e, "sum", PRIORITY_COMM, do_sum, &(struct job){.e = e, .i = block});
+    for (int round = 0; round < exchange_rounds(e->exchange); round++) {
+        makes(e, S_SUM, 0, block);
+        spawn_with_event(e, "reduce", PRIORITY_COMM, do_reduce,
+                         &(struct job){.e = e, .i = block, .round = round});
+        spawn_sums(e, block, round);
+    }
 }
 
 void spawn_reductions_up_to(struct engine *e, size_t slice)
@@ -127,9 +175,8 @@ static void do_agree(void *args, struct task_event event)
     for (size_t a = 0; a < e->options.accum; a++)
         for (size_t i = 0; i < t->chunks; i++)
             loss += e->chunk_loss[a * e->max_chunks + i];
-    for (size_t b = 0; b < e->plan.n_blocks; b++)
-        if (rooted_here(e, b))
-            squares += e->block_squares[b];
+    for (size_t i = 0; i < e->first_squares[e->plan.n_blocks]; i++)
+        squares += e->squares[i];
     e->agreed[0] = loss;
     e->agreed[1] = squares;
     e->agreed[2] = j->failed ? 1 : 0; /* this rank failed */
@@ -143,10 +190,10 @@ static void do_agree(void *args, struct task_event event)
 void spawn_agreement(struct engine *e, bool local_failure)
 {
     for (size_t b = 0; b < e->plan.n_blocks; b++)
-        if (rooted_here(e, b))
+        if (adds_to_block(e, b))
             needs(e, S_SUM, 0, b);
     needs_range(e, S_LOSS, 0, 0, e->model.tiling.chunks);
-    /* A rank may own no block: the last gradient stands for the end of backward. */
+    /* A rank may add to no block: the last gradient stands for the end of backward. */
     needs(e, S_GRAD, e->layout.n_slices - 1, 0);
     makes(e, S_AGREED, 0, 0);
     spawn_with_event(e, "agree", PRIORITY_COMM, do_agree,
@@ -162,6 +209,12 @@ void spawn_backward_mark(struct engine *e)
                 tiling_grad_tiles(&e->model.tiling, &e->layout.shape, WPE));
     spawn(e, "backward end", PRIORITY_COMM, do_mark,
           &(struct job){.e = e, .i = MARK_BACKWARD_END});
+}
+
+/* This rank's own update is the last thing that changes its copy of the block. */
+static bool final_when_updated(const struct engine *e, size_t block)
+{
+    return e->plan.replicated || plan_owns_block(&e->plan, block, comm_rank(e->comm));
 }
 
 /* Waits for the blocks that hold elements [begin, end) of production order. */
@@ -181,7 +234,7 @@ static void needs_param_range(struct engine *e, size_t begin, size_t end)
             high = middle;
     }
     for (size_t b = low; b < p->n_blocks && p->blocks[b].begin < end; b++)
-        needs(e, rooted_here(e, b) ? S_UPDATED : S_ARRIVED, 0, b);
+        needs(e, final_when_updated(e, b) ? S_UPDATED : S_ARRIVED, 0, b);
 }
 
 /* One empty task a slice (and a tile of wte) joins the blocks it lies in, so that forward
@@ -210,19 +263,37 @@ static void spawn_param_joins(struct engine *e)
     }
 }
 
+static void spawn_block_update(struct engine *e, size_t block)
+{
+    if (!updates_block(e, block))
+        return;
+    needs_block_gradient(e, block);
+    if (e->plan.replicated)
+        needs(e, S_ARRIVED, 0, block);
+    makes(e, S_UPDATED, 0, block);
+    spawn(e, "update", PRIORITY_COMM, do_update, &(struct job){.e = e, .i = block});
+}
+
+static void spawn_block_return(struct engine *e, size_t block)
+{
+    if (!e->plan.replicated && updates_block(e, block))
+        needs(e, S_UPDATED, 0, block);
+    makes(e, S_ARRIVED, 0, block);
+    spawn_with_event(e, "return", PRIORITY_COMM, do_return,
+                     &(struct job){.e = e, .i = block});
+}
+
 void spawn_update(struct engine *e)
 {
     /* Forward needs parameters in the reverse of production order. */
     for (size_t b = e->plan.n_blocks; b-- > 0;) {
-        if (rooted_here(e, b)) {
-            needs_block_gradient(e, b);
-            makes(e, S_UPDATED, 0, b);
-            spawn(e, "update", PRIORITY_COMM, do_update, &(struct job){.e = e, .i = b});
-            needs(e, S_UPDATED, 0, b);
+        if (e->plan.replicated) {
+            spawn_block_return(e, b);
+            spawn_block_update(e, b);
+        } else {
+            spawn_block_update(e, b);
+            spawn_block_return(e, b);
         }
-        makes(e, S_ARRIVED, 0, b);
-        spawn_with_event(e, "broadcast", PRIORITY_COMM, do_broadcast,
-                         &(struct job){.e = e, .i = b});
     }
     spawn_param_joins(e);
 }

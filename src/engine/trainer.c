@@ -50,7 +50,7 @@ static enum status check_finite(struct trainer *t, const struct checkpoint_view 
     size_t n = view->layout->elems;
     size_t begin = n / P * rank;
     size_t end = rank + 1 < P ? begin + n / P : n;
-    size_t own = plan_root_elems(view->plan, (int)rank);
+    size_t own = plan_updated_elems(view->plan, (int)rank);
     const char *what = !all_finite(view->params + begin, end - begin)           ? "weight"
                        : !all_finite(view->m, own) || !all_finite(view->v, own) ? "moment"
                                                                                 : NULL;

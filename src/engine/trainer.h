@@ -21,7 +21,10 @@ struct train_options {
     size_t seed;
     int order; /* 0 shuffled, 1 sequential */
     size_t threads;
+    int strategy; /* 0: what suits the ranks, else enum strategy */
     int engine, layout, overlap;
+    int rounds, wire, host_memory;
+    size_t roots;
     const char *block_bytes; /* a size, "auto" or "one" */
     size_t eval_every, eval_batches;
     size_t save_every, keep;

@@ -21,7 +21,7 @@
 #include "engine/stop.h"
 #include "task/task.h"
 
-enum { DEFAULT_BLOCK_BYTES = 1 << 20, MOST_WORKERS = 4096 };
+enum { MOST_WORKERS = 4096 };
 
 bool trainer_option_is_set(const struct trainer *t, const char *name)
 {
@@ -330,10 +330,36 @@ static enum status find_schedule(struct trainer *t)
     return ST_OK;
 }
 
+static enum status find_strategy(struct trainer *t)
+{
+    const struct train_options *o = t->options;
+    size_t ranks = (size_t)comm_size(t->comm);
+    struct engine_options *e = &t->eo;
+
+    e->strategy =
+        o->strategy ? (enum strategy)o->strategy : strategy_default(comm_size(t->comm));
+    e->exchange = (enum exchange_engine)o->engine;
+    e->schedule = (enum grid_schedule)o->rounds;
+    e->wire = (enum exchange_wire)o->wire;
+    e->host_memory = o->host_memory == 0;
+    if (o->roots < 1 || o->roots > ranks)
+        return fail(ST_USAGE, "--roots: found %zu, needs 1 to %zu, the ranks", o->roots,
+                    ranks);
+    if (o->roots > 1 && e->strategy != STRATEGY_REDUCE_BROADCAST)
+        return fail(ST_USAGE, "--roots %zu: needs --strategy reduce-broadcast", o->roots);
+    e->roots = (int)o->roots;
+    if (e->exchange == EXCHANGE_COLLECTIVE && e->wire != WIRE_FP32)
+        return fail(ST_USAGE, "--wire bf16: needs --engine direct; MPI cannot add bf16");
+    if (e->exchange == EXCHANGE_COLLECTIVE && e->schedule != SCHEDULE_AUTO)
+        return fail(ST_USAGE, "--rounds %s: needs --engine direct; MPI chooses its own",
+                    e->schedule == SCHEDULE_FLAT ? "flat" : "recursive");
+    return ST_OK;
+}
+
 static enum status find_blocks(struct trainer *t)
 {
     const char *text = t->options->block_bytes;
-    size_t bytes = DEFAULT_BLOCK_BYTES;
+    size_t bytes = 0; /* what suits the strategy */
     struct option_row row[] = {
         {.name = "block-bytes", .kind = OPTION_SIZE, .value = &bytes}, {0}};
     char arg[64];
@@ -422,6 +448,11 @@ enum status trainer_same_everywhere(struct trainer *t)
                               (double)e->block_bytes,
                               (double)e->one_block,
                               (double)e->exchange,
+                              (double)e->strategy,
+                              (double)e->schedule,
+                              (double)e->roots,
+                              (double)e->wire,
+                              (double)e->host_memory,
                               (double)e->overlap,
                               e->clip,
                               e->adamw.beta1,
@@ -473,7 +504,6 @@ enum status trainer_prepare(struct trainer *t)
         return fail(ST_USAGE, "--keep: found 0, needs at least 1");
     t->eo.train = true;
     t->eo.layout = (enum layout_order)o->layout;
-    t->eo.exchange = (enum exchange_engine)o->engine;
     t->eo.overlap = o->overlap == 0;
     st = kernels_select(o->isa, &t->eo.kernels);
     if (st == ST_OK)
@@ -490,6 +520,8 @@ enum status trainer_prepare(struct trainer *t)
         st = open_validation_data(t);
     if (st == ST_OK)
         st = find_schedule(t);
+    if (st == ST_OK)
+        st = find_strategy(t);
     if (st == ST_OK)
         st = find_blocks(t);
     if (st == ST_OK && o->time_limit)
@@ -642,12 +674,16 @@ static void print_banner(const struct trainer *t, const struct engine_plan *plan
              e->workers, e->workers == 1 ? "" : "s", e->kernels->isa, gemm_library(),
              task_backend(), comm_library(t->comm));
     if (P > 1)
-        log_info("update: reduce-broadcast, engine %s, %zu blocks of %.0f KiB, busiest "
-                 "root %.2f x mean, layout %s, overlap %s",
-                 e->exchange == EXCHANGE_DIRECT ? "direct" : "collective", plan->blocks,
-                 plan->block_bytes / 1024, plan->imbalance,
-                 e->layout == LAYOUT_PRODUCTION ? "production" : "storage",
-                 e->overlap ? "on" : "off");
+        log_info(
+            "update: %s, engine %s, %d round%s, %zu blocks of %.0f KiB, busiest "
+            "owner %.2f x mean, layout %s, overlap %s, wire %s; a rank sends %.1f MB "
+            "a step",
+            strategy_ops(e->strategy)->name,
+            e->exchange == EXCHANGE_DIRECT ? "direct" : "collective", plan->rounds,
+            plan->rounds == 1 ? "" : "s", plan->blocks, plan->block_bytes / 1024,
+            plan->imbalance, e->layout == LAYOUT_PRODUCTION ? "production" : "storage",
+            e->overlap ? "on" : "off", e->wire == WIRE_FP32 ? "fp32" : "bf16",
+            1e-6 * (double)(plan->reduce_bytes + plan->return_bytes));
     log_info(
         "memory a rank: parameters %.1f + gradients %.1f + moments %.1f + activations "
         "%.1f + scratch %.1f = %.1f MB; a checkpoint takes %.1f MB",
@@ -664,8 +700,11 @@ enum status trainer_banner(struct trainer *t)
     enum status st = trainer_check_memory(t, trainer_least_bytes(t));
 
     if (st == ST_OK)
-        st = comm_agree(t->comm, engine_make_plan(&t->eo, comm_rank(t->comm),
-                                                  comm_size(t->comm), &plan));
+        st = comm_agree(
+            t->comm,
+            engine_make_plan(
+                &t->eo, comm_rank(t->comm), comm_size(t->comm),
+                comm_shares_memory(t->comm) ? comm_host_numbers(t->comm) : NULL, &plan));
     if (st != ST_OK)
         return st;
     if (comm_rank(t->comm) == 0)
