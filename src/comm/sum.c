@@ -31,6 +31,16 @@ WIDE static void add_bf16(float *restrict dst, const uint16_t *restrict src, siz
     }
 }
 
+/* Not 0 + x: that would lose the sign of a zero. */
+WIDE static void copy_bf16(float *restrict dst, const uint16_t *restrict src, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        uint32_t bits = (uint32_t)src[i] << 16;
+
+        memcpy(&dst[i], &bits, sizeof bits);
+    }
+}
+
 static void add_term(float *restrict dst, struct sum_term term, size_t n)
 {
     if (term.bf16)
@@ -41,12 +51,10 @@ static void add_term(float *restrict dst, struct sum_term term, size_t n)
 
 static void copy_term(float *restrict dst, struct sum_term term, size_t n)
 {
-    if (!term.bf16) {
+    if (term.bf16)
+        copy_bf16(dst, term.values, n);
+    else
         memcpy(dst, term.values, n * sizeof *dst);
-        return;
-    }
-    memset(dst, 0, n * sizeof *dst);
-    add_bf16(dst, term.values, n);
 }
 
 void sum_terms(float *restrict dst, const struct sum_term *terms, size_t n_terms,
