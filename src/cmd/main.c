@@ -25,6 +25,7 @@ const struct command command_table[] = {
     {"info", cmd_info, "say what a file or run folder is and whether it is whole", false,
      true},
     {"check", cmd_check, "test this machine: kernels, tasks, MPI", false, false},
+    {"bench", cmd_bench, "measure the network and the update phase", false, false},
     {"help", cmd_help, "this overview, or the options of one command", false, false},
     {0}};
 

@@ -29,7 +29,7 @@ expect 2 "did you mean 'train'" trian
 expect 2 "see 'weft help'" xyzzy
 expect 2 "did you mean 'train'" help trein
 expect 2 'one command at most' help train info
-for command in tokenize train generate info check; do
+for command in tokenize train generate info check bench; do
     expect 0 "$command" help "$command"
     expect 0 "$command" "$command" --help
     if [ "$("$WEFT" help "$command")" != "$("$WEFT" "$command" --help)" ]; then
