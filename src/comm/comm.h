@@ -149,9 +149,9 @@ void exchange_free(struct exchange *x); /* COLLECTIVE; NULL allowed */
  * 1 are in flight at the same time, and returns are left out, on all ranks alike, when a
  * step is dropped. LOCAL.
  *
- * The canonical order is ascending for reductions and descending for returns: a block
- * called early waits for those before it. Who waits for each operation before making the
- * next call must call in that order, round by round. */
+ * The canonical order is ascending for reductions and plan_return_order for returns: a
+ * block called early waits for those before it. Who waits for each operation before
+ * making the next call must call in that order, round by round. */
 void exchange_begin(struct exchange *x, enum exchange_phase phase);
 
 /* Rounds of a reduction, >= 1. LOCAL. */
@@ -184,6 +184,49 @@ void exchange_return(struct exchange *x, size_t b, comm_done done, void *arg);
 /* Makes returned sums usable: to be called once by a worker after `done`, before the
  * update, with plan->replicated. */
 void exchange_finish_sums(struct exchange *x, size_t b);
+
+/* ---- rows: the part of a tied embedding that is known last and needed first ----
+ *
+ * The gradient of wte has two parts: the head's, which is dense and known first, goes
+ * with the blocks; the embedding's touches the rows of this step's tokens only and is
+ * known last: it goes as rows to the owners. And the rows of the next step's tokens come
+ * from the owners ahead of the tensor. One operation at a time, in this order in each
+ * step: tell, place, (fetch, put,) reduce, add. */
+struct exchange_rows;
+
+struct rows_options {
+    size_t begin;         /* first element of the tensor in production order */
+    size_t memory_offset; /* and in memory, where it is contiguous */
+    size_t rows, cols;
+    size_t most;  /* rows that a rank touches in a step, at most */
+    bool fetches; /* rows are fetched: never with plan->replicated, always else */
+};
+
+/* Memory for rows in messages. LOCAL, pure. */
+size_t exchange_rows_bytes(const struct plan *plan, const struct rows_options *o,
+                           int rank);
+/* Several ranks only. COLLECTIVE, SAME options. */
+MUST_USE enum status exchange_rows_new(struct exchange *x, const struct rows_options *o,
+                                       struct exchange_rows **out);
+void exchange_rows_free(struct exchange_rows *r); /* COLLECTIVE; NULL allowed */
+
+/* This rank's rows of the step: n different ones, in ascending order. After `done` every
+ * rank's are known and exchange_rows_place must be called once, by any thread.
+ * COLLECTIVE. */
+void exchange_rows_tell(struct exchange_rows *r, const int32_t *rows, size_t n,
+                        comm_done done, void *arg);
+void exchange_rows_place(struct exchange_rows *r);
+/* The parameters of what this rank owns are final; `done`: those of this rank's rows are
+ * here, and become visible by exchange_rows_put. COLLECTIVE. */
+void exchange_rows_fetch(struct exchange_rows *r, comm_done done, void *arg);
+void exchange_rows_put(struct exchange_rows *r);
+/* gradients: [n][cols] of this rank's rows; kept until the step's last exchange_rows_add.
+ * `done`: the other ranks' rows are here. COLLECTIVE. */
+void exchange_rows_reduce(struct exchange_rows *r, const float *gradients, comm_done done,
+                          void *arg);
+/* Adds all ranks' rows, in rank order, to the sums this rank owns in block b. Different
+ * blocks at the same time. Returns the squares of all it owns there. */
+double exchange_rows_add(struct exchange_rows *r, size_t b);
 
 /* Sum over ranks of n <= EXCHANGE_AGREE_MAX doubles, in place, equal on all ranks. Once a
  * round of reductions, on a communicator of its own. Added in rank order. */

@@ -37,7 +37,8 @@ struct comm {
     MPI_Comm control;
     struct control *controls; /* started, not complete */
     struct traffic *traffics; /* attached exchanges */
-    double moved_s;           /* when something moved last */
+    struct rows_traffic *rows;
+    double moved_s; /* when something moved last */
     long nap_us;
     bool pending;     /* some request is */
     bool collectives; /* some collective is */
@@ -161,7 +162,17 @@ char *traffic_scratch(const struct traffic *t, size_t block, int round);
 MUST_USE enum status traffic_add_stream(struct traffic *t, enum exchange_phase phase,
                                         struct stream **out);
 MUST_USE enum status stream_append(struct stream *s, struct message m);
+/* Of operations, for the time with one in flight. */
+void traffic_open(struct traffic *t);
+void traffic_close(struct traffic *t);
 void traffic_count(struct traffic *t, size_t bytes);
+
+/* ---- exchange_rows_mpi.c ---- */
+
+enum status rows_attach(struct exchange_rows *r);
+void rows_detach(struct exchange_rows *r);
+void rows_start(struct exchange_rows *r);
+bool rows_advance(struct comm *c); /* communication thread */
 
 /* ---- the engines ---- */
 

@@ -78,6 +78,7 @@ static bool advance(struct comm *c)
         c->pending |= traffic_pending(t);
         c->collectives |= traffic_has_collectives(t);
     }
+    moved |= rows_advance(c);
     return moved;
 }
 

@@ -213,6 +213,7 @@ static uint64_t hash_exchange(const struct exchange *x)
                      plan->n_pieces,
                      plan->n_segments,
                      plan->n_parts,
+                     plan->n_return_first,
                      (size_t)plan->replicated,
                      (size_t)x->rounds,
                      o->engine,

@@ -203,7 +203,7 @@ static enum status list_phase(struct traffic *t, enum exchange_phase phase)
             return ST_OK;
     }
     for (size_t i = 0; i < n_blocks && st == ST_OK; i++)
-        st = list_block(s, phase == PHASE_REDUCE ? i : n_blocks - 1 - i);
+        st = list_block(s, phase == PHASE_REDUCE ? i : plan_return_order(t->x->plan, i));
     return st;
 }
 

@@ -221,7 +221,7 @@ static enum status list_messages(struct stream *s)
     enum status st = ST_OK;
 
     for (size_t i = 0; i < n_blocks && st == ST_OK; i++) {
-        size_t b = s->phase == PHASE_REDUCE ? i : n_blocks - 1 - i;
+        size_t b = s->phase == PHASE_REDUCE ? i : plan_return_order(x->plan, i);
 
         transfers.n = 0;
         st = s->receives

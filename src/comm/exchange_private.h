@@ -127,6 +127,40 @@ struct span_cursor span_walk(const struct exchange *x, size_t block, size_t at,
                              size_t elems);
 bool span_next(struct span_cursor *c, struct span *out);
 
+enum rows_kind { ROWS_TELL, ROWS_FETCH, ROWS_REDUCE };
+
+struct rows_traffic;
+
+struct exchange_rows {
+    struct exchange *x;
+    struct rows_options options;
+    size_t words;      /* of a set */
+    uint64_t *own_set; /* as it is sent */
+    uint64_t *sets;    /* [ranks][words] */
+    size_t *before;    /* [word] rows of the own set before it */
+    struct row_part {
+        size_t part;       /* into plan->parts */
+        size_t begin, end; /* elements of the tensor in it */
+        int owner;
+    } * parts;
+    size_t n_parts;
+    struct rows_peer {
+        size_t mine, mine_at;     /* elements of this rank's rows that the peer owns */
+        size_t others, others_at; /* elements of the peer's rows that are owned here */
+        size_t used;
+    } * peers;
+    size_t *part_at; /* [rank][part] where the rank's rows of a part owned here lie */
+    float *mine, *others;
+    size_t bytes; /* of both */
+    const float *gradients;
+    enum rows_kind kind;
+    comm_done done;
+    void *arg;
+    struct rows_traffic *traffic;
+};
+
+bool exchange_rows_in_memory(const struct exchange_rows *r, int peer);
+
 /* The back end's part of an exchange; comm_traffic() is NULL with one rank. */
 struct traffic_ops {
     enum status (*attach)(struct exchange *x); /* COLLECTIVE, fails alike on all ranks */
@@ -137,6 +171,9 @@ struct traffic_ops {
     void (*post)(struct block_op *op);
     void (*release)(struct block_sum *s);
     void (*agree)(struct exchange *x);
+    enum status (*rows_attach)(struct exchange_rows *r); /* as attach */
+    void (*rows_detach)(struct exchange_rows *r);
+    void (*rows_start)(struct exchange_rows *r); /* what r->kind says */
 };
 const struct traffic_ops *comm_traffic(const struct comm *c);
 

@@ -9,13 +9,13 @@
 
 /* ---- operations ---- */
 
-static void open_one(struct traffic *t)
+void traffic_open(struct traffic *t)
 {
     if (t->open++ == 0)
         atomic_store(&t->x->busy_since_ns, exchange_now_ns());
 }
 
-static void close_one(struct traffic *t)
+void traffic_close(struct traffic *t)
 {
     if (--t->open > 0)
         return;
@@ -29,7 +29,7 @@ static void finish_if_complete(struct traffic *t, struct block_op *op)
     if (!op->ready || op->left > 0)
         return;
     op->ready = false;
-    close_one(t);
+    traffic_close(t);
     exchange_op_done(t->x, op->phase, op->done, op->arg);
 }
 
@@ -38,7 +38,7 @@ static void see_op(void *self)
     struct block_op *op = self;
 
     op->ready = true;
-    open_one(op->x->traffic);
+    traffic_open(op->x->traffic);
     finish_if_complete(op->x->traffic, op);
 }
 
@@ -79,7 +79,7 @@ static void see_agree(void *self)
     struct agreement *a = self;
     struct traffic *t = a->x->traffic;
 
-    open_one(t);
+    traffic_open(t);
     t->agreement = a;
     memcpy(t->agree_mine, a->values, a->n * sizeof(double));
     mpi_check(t->comm,
@@ -105,7 +105,7 @@ static bool advance_agreement(struct traffic *t)
             a->values[i] += t->agree_all[r * a->n + i];
     }
     t->agreement = NULL;
-    close_one(t);
+    traffic_close(t);
     exchange_op_done(t->x, PHASE_REDUCE, a->done, a->arg);
     return true;
 }
@@ -492,8 +492,9 @@ static void agree(struct exchange *x)
     comm_post(x->comm, &x->agreement.post);
 }
 
-static const struct traffic_ops mpi_traffic = {attach, detach,  begin, prepare,
-                                               post,   release, agree};
+static const struct traffic_ops mpi_traffic = {attach,      detach,    begin, prepare,
+                                               post,        release,   agree, rows_attach,
+                                               rows_detach, rows_start};
 
 const struct traffic_ops *comm_traffic(const struct comm *c)
 {

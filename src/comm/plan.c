@@ -163,6 +163,9 @@ enum status plan_init(struct plan *p, const struct plan_slice *slices, size_t n_
     cut_blocks(p);
     cut_runs(p, slices);
     cut_parts(p, o, owners);
+    while (p->n_return_first < p->n_blocks &&
+           p->blocks[p->n_return_first].begin < o->return_first)
+        p->n_return_first++;
     return ST_OK;
 }
 
@@ -204,6 +207,13 @@ bool plan_owns_block(const struct plan *p, size_t block, int rank)
         if (p->parts[b->first_part + i].owner != rank)
             return false;
     return true;
+}
+
+size_t plan_return_order(const struct plan *p, size_t i)
+{
+    require(i < p->n_blocks);
+    return i < p->n_return_first ? p->n_return_first - 1 - i
+                                 : p->n_blocks - 1 - (i - p->n_return_first);
 }
 
 double plan_imbalance(const struct plan *p)

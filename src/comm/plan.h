@@ -73,6 +73,9 @@ struct plan_options {
     int roots;          /* reduce-broadcast: owners of a block, 1 .. P; 0 = 1 */
     bool one_block;     /* the whole vector as one block, whatever block_bytes */
     bool one_root;      /* reduce-broadcast: rank 0 owns all (for comparison) */
+    /* Blocks with the first so many elements return before all others: those of a tensor
+     * that is produced first and needed first. */
+    size_t return_first;
 };
 
 struct plan {
@@ -83,6 +86,7 @@ struct plan {
     size_t elems; /* n */
     size_t n_blocks;
     struct plan_block *blocks;
+    size_t n_return_first; /* blocks 0 .. n - 1 return before all others */
     size_t n_segments;
     struct plan_segment *segments;
     size_t n_pieces;
@@ -114,6 +118,9 @@ size_t plan_updated_elems(const struct plan *p, int rank);
 bool plan_updates(const struct plan *p, const struct plan_part *part, int rank);
 /* True when `rank` owns all parts of the block. */
 bool plan_owns_block(const struct plan *p, size_t block, int rank);
+
+/* The block that returns as number i: the last of production order is needed first. */
+size_t plan_return_order(const struct plan *p, size_t i);
 
 /* Largest plan_owned_elems over the mean of all ranks; 1.0 is perfect (and the value for
  * n = 0). `central` is P by intention. */

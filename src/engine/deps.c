@@ -46,6 +46,10 @@ enum status sentinels_init(struct engine *e)
         [S_UPDATED] = {1, e->plan.n_blocks},
         [S_ARRIVED] = {1, e->plan.n_blocks},
         [S_AGREED] = {1, 1},
+        [S_TOLD] = {1, 1},
+        [S_ROWS] = {1, 1},
+        [S_ROW_GRAD] = {1, rows_most_tasks(&e->options)},
+        [S_ROWS_IN] = {1, 1},
     };
 
     for (int k = 0; k < SENTINEL_KINDS; k++) {

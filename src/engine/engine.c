@@ -21,6 +21,7 @@ static enum status plan_blocks(const struct engine_options *o, const struct layo
                                    .roots = o->roots,
                                    .one_block = o->one_block,
                                    .one_root = o->one_root};
+    bool split = splits_embedding(o, grid->ranks);
     struct plan_slice *slices = NULL;
     enum status st = memory_alloc(l->n_slices, sizeof *slices, "block plan", &slices);
 
@@ -30,9 +31,19 @@ static enum status plan_blocks(const struct engine_options *o, const struct layo
         options.block_bytes = strategy_ops(strategy)->block_bytes(grid);
     for (size_t i = 0; i < l->n_slices; i++)
         slices[i] = (struct plan_slice){l->slices[i].span, l->slices[i].offset};
+    /* Sums that return are of use when all of wte is here: it has to come first again. */
+    if (split && strategy_ops(strategy)->replicated)
+        options.return_first = slices[0].elems;
     st = plan_init(out, slices, l->n_slices, &options);
     free(slices);
     return st;
+}
+
+static enum status make_layout(const struct engine_options *o, int ranks,
+                               struct layout *out)
+{
+    return splits_embedding(o, ranks) ? layout_init_split(out, &o->shape, o->layout)
+                                      : layout_init(out, &o->shape, o->layout);
 }
 
 /* MPI's collectives choose their own rounds. */
@@ -69,14 +80,16 @@ static bool host_has_one_copy(const struct plan *plan)
 }
 
 static enum status describe_exchange(const struct engine_options *o,
-                                     const struct plan *plan, int rank,
-                                     struct engine_plan *out)
+                                     const struct layout *l, const struct plan *plan,
+                                     int rank, struct engine_plan *out)
 {
     struct exchange_options exchange = exchange_options(o);
     bool hosts = plan->grid.host_ranks > 1;
     enum status st;
 
     out->rounds = schedule_rounds(plan);
+    if (splits_embedding(o, plan->ranks))
+        out->scratch += rows_bytes(o, l, plan, rank);
     out->scratch += exchange_scratch_bytes(plan, &exchange, hosts, rank);
     st = exchange_wire_bytes(plan, &exchange, hosts, PHASE_REDUCE, rank,
                              &out->reduce_bytes);
@@ -105,7 +118,7 @@ static enum status describe(const struct engine_options *o, const struct layout 
         out->moments = 2 * plan_updated_elems(plan, rank) * f;
         if (host_has_one_copy(plan))
             out->params /= (size_t)plan->grid.host_ranks;
-        st = describe_exchange(o, plan, rank, out);
+        st = describe_exchange(o, l, plan, rank, out);
     }
     out->total =
         out->params + out->grads + out->moments + out->activations + out->scratch;
@@ -118,7 +131,7 @@ enum status engine_make_plan(const struct engine_options *o, int rank, int ranks
     struct layout layout = {0};
     struct grid grid = {0};
     struct plan plan = {0};
-    enum status st = layout_init(&layout, &o->shape, o->layout);
+    enum status st = make_layout(o, ranks, &layout);
 
     if (st == ST_OK)
         st = make_grid(o, ranks, hosts, &grid);
@@ -246,8 +259,9 @@ static enum status make_plans(struct engine *e, struct engine_plan *memory)
 {
     const struct engine_options *o = &e->options;
     const int *hosts = comm_shares_memory(e->comm) ? comm_host_numbers(e->comm) : NULL;
-    enum status st = layout_init(&e->layout, &o->shape, o->layout);
+    enum status st = make_layout(o, comm_size(e->comm), &e->layout);
 
+    e->split = splits_embedding(o, comm_size(e->comm));
     if (st == ST_OK)
         st = make_grid(o, comm_size(e->comm), hosts, &e->grid);
     if (st == ST_OK)
@@ -269,6 +283,8 @@ static enum status build(struct engine *e, const struct engine_plan *memory)
         st = allocate_scratch(e);
     if (st == ST_OK)
         st = sentinels_init(e);
+    if (st == ST_OK && e->split)
+        st = rows_init(e);
     return st;
 }
 
@@ -278,6 +294,11 @@ static enum status build_exchange(struct engine *e)
     enum status st = exchange_new(e->comm, &e->plan, &e->grads_memory, &e->params_memory,
                                   &options, &e->exchange);
 
+    if (st == ST_OK && e->split) {
+        struct rows_options rows = rows_options(&e->options, &e->layout, &e->plan);
+
+        st = exchange_rows_new(e->exchange, &rows, &e->rows.exchange);
+    }
     return st == ST_OK ? allocate_squares(e) : st;
 }
 
@@ -315,6 +336,7 @@ void engine_free(struct engine *e)
 {
     if (!e)
         return;
+    rows_release(e);
     exchange_free(e->exchange);
     comm_memory_unmap(e->comm, &e->params_memory);
     comm_memory_unmap(e->comm, &e->grads_memory);
@@ -423,13 +445,13 @@ static void take_turns(struct engine *e)
         task_wait_all();
 }
 
-static void spawn_pending_update(struct engine *e)
+static void spawn_pending_update(struct engine *e, bool fetch)
 {
     if (!e->update_pending)
         return;
     e->update_pending = false;
     exchange_begin(e->exchange, PHASE_RETURN);
-    spawn_update(e);
+    spawn_update(e, fetch);
     take_turns(e);
 }
 
@@ -448,7 +470,9 @@ static void run_window(struct engine *e, bool local_failure)
 {
     exchange_mark(e->exchange, MARK_STEP_BEGIN);
     exchange_begin(e->exchange, PHASE_REDUCE);
-    spawn_pending_update(e);
+    if (e->split)
+        spawn_rows_begin(e);
+    spawn_pending_update(e, true);
     e->next_block = 0;
     e->spawned = 0;
     for (size_t a = 0; a < e->options.accum; a++) {
@@ -460,6 +484,8 @@ static void run_window(struct engine *e, bool local_failure)
     spawn_backward_mark(e);
     take_turns(e);
     spawn_reductions_up_to(e, e->layout.n_slices - 1);
+    if (e->split)
+        spawn_rows_reduction(e);
     take_turns(e);
     spawn_agreement(e, local_failure);
     task_wait_all();
@@ -533,7 +559,7 @@ void engine_gradients(struct engine *e, struct step_result *out)
 
 void engine_flush(struct engine *e)
 {
-    spawn_pending_update(e);
+    spawn_pending_update(e, false);
     task_wait_all();
 }
 

@@ -40,6 +40,7 @@ struct engine_options {
     enum exchange_engine exchange;
     enum exchange_wire wire; /* direct engine */
     bool host_memory;        /* ranks of a host share memory where they can */
+    bool split_embedding;    /* wte's gradient travels in two parts (several ranks) */
     bool overlap; /* false: compute and communication take turns (for comparison) */
     struct adamw_options adamw;
     double clip; /* global norm; 0 = off */

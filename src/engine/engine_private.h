@@ -12,26 +12,30 @@
 /* A sentinel is one byte that stands for a tile of a buffer. Each kind is a matrix of
  * them, [i][j]; what i and j are is said here. */
 enum sentinel {
-    S_X,       /* [layer 0..L][row tile]  residual stream entering a layer; L: x_last */
-    S_QKV,     /* [layer][row tile]       qkv and the statistics of ln1 */
-    S_ATT,     /* [layer][sequence * groups + group]  att and lse */
-    S_MID,     /* [layer][row tile]       mid, fc, statistics of ln2 */
-    S_WORK1,   /* [set][row tile]         ln1, partial sums of ln1 */
-    S_WORK2,   /* [set][row tile]         ln2, gelu, dfc, dmid, datt, partials of ln2 */
-    S_DX,      /* [set][row tile] */
-    S_DQKV,    /* [set][sequence * groups + group] */
-    S_LNF,     /* [0][row tile]           lnf and its statistics */
-    S_DLNF,    /* [0][row tile] */
-    S_DLNFW,   /* [0][row tile]           partial sums of lnf */
-    S_LOGITS,  /* [chunk % 2][vocabulary tile] */
-    S_LOSS,    /* [0][chunk]              lse and losses of the chunk's rows */
-    S_GRAD,    /* [slice][gradient tile] */
-    S_PARAM,   /* [slice][0]              the slice's parameters of this step are here */
-    S_WTE,     /* [0][vocabulary tile]    the same for a tile of wte */
-    S_SUM,     /* [0][block]              reduced gradient of a block */
-    S_UPDATED, /* [0][block]              what this rank updates of it is */
-    S_ARRIVED, /* [0][block]              its return has arrived and left */
-    S_AGREED,  /* [0][0] */
+    S_X,        /* [layer 0..L][row tile]  residual stream entering a layer; L: x_last */
+    S_QKV,      /* [layer][row tile]       qkv and the statistics of ln1 */
+    S_ATT,      /* [layer][sequence * groups + group]  att and lse */
+    S_MID,      /* [layer][row tile]       mid, fc, statistics of ln2 */
+    S_WORK1,    /* [set][row tile]         ln1, partial sums of ln1 */
+    S_WORK2,    /* [set][row tile]         ln2, gelu, dfc, dmid, datt, partials of ln2 */
+    S_DX,       /* [set][row tile] */
+    S_DQKV,     /* [set][sequence * groups + group] */
+    S_LNF,      /* [0][row tile]           lnf and its statistics */
+    S_DLNF,     /* [0][row tile] */
+    S_DLNFW,    /* [0][row tile]           partial sums of lnf */
+    S_LOGITS,   /* [chunk % 2][vocabulary tile] */
+    S_LOSS,     /* [0][chunk]              lse and losses of the chunk's rows */
+    S_GRAD,     /* [slice][gradient tile] */
+    S_PARAM,    /* [slice][0]              the slice's parameters of this step are here */
+    S_WTE,      /* [0][vocabulary tile]    the same for a tile of wte */
+    S_SUM,      /* [0][block]              reduced gradient of a block */
+    S_UPDATED,  /* [0][block]              what this rank updates of it is */
+    S_ARRIVED,  /* [0][block]              its return has arrived and left */
+    S_AGREED,   /* [0][0] */
+    S_TOLD,     /* [0][0]       every rank's rows of this step are known */
+    S_ROWS,     /* [0][0]       the rows of this step's tokens are here */
+    S_ROW_GRAD, /* [0][task]    their gradients */
+    S_ROWS_IN,  /* [0][0]       those of the other ranks are here */
     SENTINEL_KINDS
 };
 
@@ -53,6 +57,16 @@ struct scratch_pool {
     size_t elems;
     float *base;
     atomic_flag *taken;
+};
+
+/* The embedding's part of wte's gradient, when it is kept apart. */
+struct embedding_rows {
+    struct exchange_rows *exchange;
+    float *gradients; /* [n][C] */
+    int32_t *ids;     /* [n] ascending */
+    int32_t *index;   /* [accum][N] number of the token's row */
+    int32_t *place;   /* [V] scratch */
+    size_t n;
 };
 
 struct engine {
@@ -79,6 +93,9 @@ struct engine {
     double *chunk_loss;    /* [accum][chunk] */
     size_t max_chunks;
     double agreed[EXCHANGE_AGREE_MAX];
+
+    bool split; /* wte is first in production order, its rows are in: */
+    struct embedding_rows rows;
 
     size_t spawned;    /* tasks of this window since everything was waited for */
     size_t next_block; /* first block whose reduction is not yet spawned */
@@ -127,8 +144,28 @@ void spawn_forward(struct engine *e, size_t a);
 void spawn_head(struct engine *e, size_t a, bool train);
 void spawn_backward(struct engine *e, size_t a);
 
+/* ---- graph_rows.c ---- */
+bool splits_embedding(const struct engine_options *o, int ranks);
+struct rows_options rows_options(const struct engine_options *o, const struct layout *l,
+                                 const struct plan *plan);
+size_t rows_bytes(const struct engine_options *o, const struct layout *l,
+                  const struct plan *plan, int rank);
+size_t rows_most_tasks(const struct engine_options *o);
+/* All but rows.exchange, which is made after the exchange. */
+enum status rows_init(struct engine *e);
+void rows_release(struct engine *e); /* COLLECTIVE when there is an exchange */
+void spawn_rows_begin(struct engine *e);
+/* Updates wte, before anything else; returns the number of blocks. */
+size_t spawn_rows_update(struct engine *e);
+void spawn_rows_fetch(struct engine *e);
+void spawn_row_gradients(struct engine *e, size_t a);
+void needs_row_gradients(struct engine *e);
+void spawn_rows_reduction(struct engine *e);
+
 /* ---- graph_update.c ---- */
-void spawn_update(struct engine *e);
+/* fetch: the rows of this step's tokens are wanted ahead (not without a step). */
+void spawn_update(struct engine *e, bool fetch);
+void spawn_block_update(struct engine *e, size_t block);
 /* After the tasks of every slice up to `slice` (in production order) have been spawned:
  * spawns the reductions of the blocks that are thereby complete. */
 void spawn_reductions_up_to(struct engine *e, size_t slice);

@@ -214,6 +214,10 @@ static void spawn_embedding_bwd(struct engine *e, size_t a)
         spawn(e, "position gradient", PRIORITY_WEIGHT_GRAD, do_positions,
               &(struct job){.e = e, .i = i, .accumulate = a > 0});
     }
+    if (e->split) {
+        spawn_row_gradients(e, a);
+        return;
+    }
     for (size_t v = 0; v < t->vocab_tiles; v++) {
         needs_range(e, S_DX, 1, 0, t->row_tiles);
         makes(e, S_GRAD, slice_index(e, WTE, 0), v);
@@ -227,6 +231,8 @@ void spawn_backward(struct engine *e, size_t a)
     bool last = a + 1 == e->options.accum;
     bool accumulate = a > 0;
 
+    if (last && e->split)
+        spawn_reductions_up_to(e, slice_index(e, WTE, 0));
     spawn_final_norm(e, accumulate);
     if (last)
         spawn_reductions_up_to(e, slice_index(e, LNFW, 0));

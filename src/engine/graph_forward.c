@@ -169,7 +169,10 @@ void spawn_forward(struct engine *e, size_t a)
     size_t L = e->layout.shape.L;
 
     for (size_t r = 0; r < t->row_tiles; r++) {
-        needs_param(e, WTE, 0);
+        if (e->split && !e->plan.replicated)
+            needs(e, S_ROWS, 0, 0);
+        else
+            needs_param(e, WTE, 0);
         needs_param(e, WPE, 0);
         makes(e, S_X, 0, r);
         spawn(e, "embedding", PRIORITY_PATH, do_embedding,
@@ -238,7 +241,8 @@ static void spawn_chunk_grad(struct engine *e, size_t a, size_t c)
         needs(e, S_LOGITS, c % 2, v);
         needs_range(e, S_LNF, 0, rows.first, rows.last);
         makes(e, S_GRAD, wte, v);
-        spawn(e, "head weight gradient", PRIORITY_BACKGROUND, do_head_weight_grad,
+        spawn(e, "head weight gradient",
+              e->split ? PRIORITY_WEIGHT_GRAD : PRIORITY_BACKGROUND, do_head_weight_grad,
               &(struct job){.e = e, .i = c, .j = v, .accumulate = accumulate});
     }
 }

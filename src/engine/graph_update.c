@@ -193,6 +193,8 @@ void spawn_agreement(struct engine *e, bool local_failure)
         if (adds_to_block(e, b))
             needs(e, S_SUM, 0, b);
     needs_range(e, S_LOSS, 0, 0, e->model.tiling.chunks);
+    if (e->split)
+        needs(e, S_ROWS_IN, 0, 0);
     /* A rank may add to no block: the last gradient stands for the end of backward. */
     needs(e, S_GRAD, e->layout.n_slices - 1, 0);
     makes(e, S_AGREED, 0, 0);
@@ -202,11 +204,11 @@ void spawn_agreement(struct engine *e, bool local_failure)
 
 void spawn_backward_mark(struct engine *e)
 {
-    size_t wte = e->layout.n_slices - 1;
-
-    needs_range(e, S_GRAD, wte, 0, e->model.tiling.vocab_tiles);
-    needs_range(e, S_GRAD, wte - 1, 0,
+    needs_range(e, S_GRAD, slice_index(e, WTE, 0), 0, e->model.tiling.vocab_tiles);
+    needs_range(e, S_GRAD, slice_index(e, WPE, 0), 0,
                 tiling_grad_tiles(&e->model.tiling, &e->layout.shape, WPE));
+    if (e->split)
+        needs_row_gradients(e);
     spawn(e, "backward end", PRIORITY_COMM, do_mark,
           &(struct job){.e = e, .i = MARK_BACKWARD_END});
 }
@@ -241,29 +243,29 @@ static void needs_param_range(struct engine *e, size_t begin, size_t end)
  * tasks name slices and know nothing of blocks. */
 static void spawn_param_joins(struct engine *e)
 {
-    size_t n = e->layout.n_slices;
+    const struct slice *wte = layout_slice(&e->layout, WTE, 0);
+    size_t wte_begin = 0;
     size_t begin = 0;
 
-    for (size_t s = 0; s < n; s++) {
+    for (size_t s = 0; s < e->layout.n_slices; s++) {
+        if (&e->layout.slices[s] == wte)
+            wte_begin = begin;
         needs_param_range(e, begin, begin + e->layout.slices[s].span);
         makes(e, S_PARAM, s, 0);
         spawn(e, "parameters", PRIORITY_PATH, NULL, NULL);
         begin += e->layout.slices[s].span;
     }
-    /* Production order ends with wte. */
-    const struct slice *wte = &e->layout.slices[n - 1];
     size_t tile = tiling_grad_tile_elems(&e->model.tiling, &e->layout.shape, WTE);
 
-    begin -= wte->span;
     for (size_t v = 0; v < e->model.tiling.vocab_tiles; v++) {
-        needs_param_range(e, begin + v * tile,
-                          begin + min_size((v + 1) * tile, wte->elems));
+        needs_param_range(e, wte_begin + v * tile,
+                          wte_begin + min_size((v + 1) * tile, wte->elems));
         makes(e, S_WTE, 0, v);
         spawn(e, "parameters", PRIORITY_PATH, NULL, NULL);
     }
 }
 
-static void spawn_block_update(struct engine *e, size_t block)
+void spawn_block_update(struct engine *e, size_t block)
 {
     if (!updates_block(e, block))
         return;
@@ -283,17 +285,26 @@ static void spawn_block_return(struct engine *e, size_t block)
                      &(struct job){.e = e, .i = block});
 }
 
-void spawn_update(struct engine *e)
+void spawn_update(struct engine *e, bool fetch)
 {
-    /* Forward needs parameters in the reverse of production order. */
-    for (size_t b = e->plan.n_blocks; b-- > 0;) {
+    size_t updated = 0; /* of the first blocks */
+
+    if (e->split && !e->plan.replicated) {
+        updated = spawn_rows_update(e);
+        if (fetch)
+            spawn_rows_fetch(e);
+    }
+    for (size_t i = 0; i < e->plan.n_blocks; i++) {
+        size_t b = plan_return_order(&e->plan, i);
+
         if (e->plan.replicated) {
             spawn_block_return(e, b);
             spawn_block_update(e, b);
-        } else {
-            spawn_block_update(e, b);
-            spawn_block_return(e, b);
+            continue;
         }
+        if (b >= updated)
+            spawn_block_update(e, b);
+        spawn_block_return(e, b);
     }
     spawn_param_joins(e);
 }

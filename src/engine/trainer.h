@@ -23,7 +23,7 @@ struct train_options {
     size_t threads;
     int strategy; /* 0: what suits the ranks, else enum strategy */
     int engine, layout, overlap;
-    int rounds, wire, host_memory;
+    int rounds, wire, host_memory, split_embedding;
     size_t roots;
     const char *block_bytes; /* a size, "auto" or "one" */
     size_t eval_every, eval_batches;

@@ -342,6 +342,7 @@ static enum status find_strategy(struct trainer *t)
     e->schedule = (enum grid_schedule)o->rounds;
     e->wire = (enum exchange_wire)o->wire;
     e->host_memory = o->host_memory == 0;
+    e->split_embedding = o->split_embedding == 0;
     if (o->roots < 1 || o->roots > ranks)
         return fail(ST_USAGE, "--roots: found %zu, needs 1 to %zu, the ranks", o->roots,
                     ranks);
@@ -453,6 +454,7 @@ enum status trainer_same_everywhere(struct trainer *t)
                               (double)e->roots,
                               (double)e->wire,
                               (double)e->host_memory,
+                              (double)e->split_embedding,
                               (double)e->overlap,
                               e->clip,
                               e->adamw.beta1,

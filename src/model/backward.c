@@ -3,6 +3,8 @@
  * by weight tile over all rows of the micro-batch. */
 #include "model/model.h"
 
+#include <string.h>
+
 /* dx = dy W; W [out][in] */
 static void linear_input_grad(float *dx, const float *dy, const float *W, size_t rows,
                               size_t in, size_t out)
@@ -163,6 +165,17 @@ void backward_tokens(const struct model *m, const int32_t *tokens, size_t v)
 
     m->kernels->embedding_bwd_tokens(model_grad(m, WTE, 0), embedding_grad(m), tokens,
                                      m->tiling.N, m->shape.C, v0, v1);
+}
+
+void backward_token_rows(const struct model *m, const int32_t *index, float *rows,
+                         size_t r0, size_t r1, bool accumulate)
+{
+    size_t C = m->shape.C;
+
+    if (!accumulate)
+        memset(rows + r0 * C, 0, (r1 - r0) * C * sizeof *rows);
+    m->kernels->embedding_bwd_tokens(rows, embedding_grad(m), index, m->tiling.N, C, r0,
+                                     r1);
 }
 
 void backward_positions(const struct model *m, size_t tile, bool accumulate)

@@ -115,6 +115,10 @@ void norm_weight_grad(const struct model *m, size_t l, bool second, bool accumul
 /* wte gradient of vocabulary tile v "+=", after the head's part; wpe tile "=" or "+=". */
 void backward_tokens(const struct model *m, const int32_t *tokens, size_t v);
 void backward_positions(const struct model *m, size_t tile, bool accumulate);
+/* The embedding's part of the wte gradient by itself: rows [r0, r1) of [n][C], where
+ * token number i of the micro-batch is row index[i]; "=" or "+=". */
+void backward_token_rows(const struct model *m, const int32_t *index, float *rows,
+                         size_t r0, size_t r1, bool accumulate);
 
 /* Where a slice's parameters and gradients are. */
 static inline const float *model_param(const struct model *m, enum tensor_kind kind,

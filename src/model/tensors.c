@@ -103,8 +103,8 @@ static void place_storage(const struct slice *s, void *arg)
     }
 }
 
-enum status layout_init(struct layout *l, const struct shape *shape,
-                        enum layout_order order)
+static enum status init(struct layout *l, const struct shape *shape,
+                        enum layout_order order, bool wte_first)
 {
     enum status st;
     size_t n = 4 + LAYER_KINDS * shape->L;
@@ -118,13 +118,16 @@ enum status layout_init(struct layout *l, const struct shape *shape,
         layout_release(l);
         return st;
     }
+    if (wte_first)
+        add_slice(l, WTE, 0);
     add_slice(l, LNFB, 0);
     add_slice(l, LNFW, 0);
     for (size_t layer = shape->L; layer-- > 0;)
         for (size_t i = 0; i < LAYER_KINDS; i++)
             add_slice(l, layer_production[i], layer);
     add_slice(l, WPE, 0);
-    add_slice(l, WTE, 0);
+    if (!wte_first)
+        add_slice(l, WTE, 0);
     require(l->n_slices == n);
 
     layout_each_canonical(l, place_storage, l);
@@ -133,6 +136,17 @@ enum status layout_init(struct layout *l, const struct shape *shape,
         l->elems += l->slices[i].span;
     }
     return ST_OK;
+}
+
+enum status layout_init(struct layout *l, const struct shape *s, enum layout_order order)
+{
+    return init(l, s, order, false);
+}
+
+enum status layout_init_split(struct layout *l, const struct shape *s,
+                              enum layout_order order)
+{
+    return init(l, s, order, true);
 }
 
 void layout_release(struct layout *l)

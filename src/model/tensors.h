@@ -81,6 +81,10 @@ struct layout {
 
 MUST_USE enum status layout_init(struct layout *l, const struct shape *s,
                                  enum layout_order order);
+/* The same with wte first in production order: where its embedding's part is summed
+ * apart, its gradient is finished by the head. */
+MUST_USE enum status layout_init_split(struct layout *l, const struct shape *s,
+                                       enum layout_order order);
 void layout_release(struct layout *l);
 
 /* The slice of one tensor of one layer (layer 0 for tensors without layers). */
