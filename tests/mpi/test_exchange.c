@@ -92,6 +92,27 @@ static int rank(void)
     return comm_rank(comm);
 }
 
+static int root_of(const struct plan *p, size_t b)
+{
+    return p->parts[p->blocks[b].first_part].owner;
+}
+
+static enum status make_plan(struct plan *p, const struct plan_slice *slices, size_t n,
+                             size_t block_bytes, bool one_block)
+{
+    struct grid grid;
+    enum status st;
+
+    assert_int_equal(grid_init(&grid, comm_size(comm), NULL, SCHEDULE_FLAT), ST_OK);
+    st = plan_init(p, slices, n,
+                   &(struct plan_options){.strategy = STRATEGY_REDUCE_BROADCAST,
+                                          .grid = &grid,
+                                          .block_bytes = block_bytes,
+                                          .one_block = one_block});
+    grid_release(&grid);
+    return st;
+}
+
 static float contribution(const struct setting *s, int r, size_t at, int round)
 {
     if (s->reals)
@@ -180,7 +201,7 @@ static void done(void *arg)
 
     pthread_mutex_lock(&j->lock);
     j->done++;
-    if (c->item.kind == REDUCE && j->plan.blocks[c->item.block].root == rank())
+    if (c->item.kind == REDUCE && root_of(&j->plan, c->item.block) == rank())
         add_item(j, (struct item){SUM, c->item.block});
     else
         j->reduced += c->item.kind == REDUCE;
@@ -190,9 +211,11 @@ static void done(void *arg)
 
 static void sum_block(struct job *j, size_t b)
 {
-    double squares = exchange_sum(j->x, b);
+    double squares = 0;
     double exact = 0;
 
+    for (size_t i = 0; i < exchange_sum_tasks(j->x, b, 0); i++)
+        squares += exchange_sum(j->x, b, 0, i);
     for_block(j, b, check_sum);
     const struct plan_block *block = &j->plan.blocks[b];
 
@@ -209,16 +232,16 @@ static void run_item(struct job *j, struct item item)
     switch (item.kind) {
     case REDUCE:
         for_block(j, item.block, write_gradient);
-        exchange_reduce(j->x, item.block, done, c);
+        exchange_reduce(j->x, item.block, 0, done, c);
         break;
     case SUM:
         sum_block(j, item.block);
         break;
     case BROADCAST:
         for_block(j, item.block,
-                  j->plan.blocks[item.block].root == rank() ? set_parameter
-                                                            : spoil_parameter);
-        exchange_broadcast(j->x, item.block, done, c);
+                  root_of(&j->plan, item.block) == rank() ? set_parameter
+                                                          : spoil_parameter);
+        exchange_return(j->x, item.block, done, c);
         break;
     }
 }
@@ -251,7 +274,7 @@ static void *worker(void *arg)
 /* Until this rank has certainly sent something, if it has anything to send. */
 static void wait_for_reduction(struct job *j)
 {
-    bool sends = plan_root_elems(&j->plan, rank()) < j->plan.elems;
+    bool sends = plan_owned_elems(&j->plan, rank()) < j->plan.elems;
 
     pthread_mutex_lock(&j->lock);
     while (sends && j->reduced == 0)
@@ -271,7 +294,7 @@ static void list_items(struct job *j, bool reduce, bool broadcast)
 
         if (k < n && reduce) {
             add_item(j, (struct item){REDUCE, k});
-            own += j->plan.blocks[k].root == rank();
+            own += root_of(&j->plan, k) == rank();
         } else if (k >= n && broadcast) {
             add_item(j, (struct item){BROADCAST, k - n});
         }
@@ -318,7 +341,7 @@ static void run_round(struct job *j, bool reduce, bool broadcast)
     if (reduce)
         exchange_begin(j->x, PHASE_REDUCE);
     if (broadcast)
-        exchange_begin(j->x, PHASE_BROADCAST);
+        exchange_begin(j->x, PHASE_RETURN);
     list_items(j, reduce, broadcast);
     for (int t = 0; t < THREADS; t++)
         pthread_create(&threads[t], NULL, worker, j);
@@ -337,7 +360,7 @@ static void run_round(struct job *j, bool reduce, bool broadcast)
         check_agreement(j, &a);
     exchange_mark(j->x, MARK_STEP_END);
     for (size_t b = 0; b < j->plan.n_blocks; b++) {
-        if (reduce && j->plan.blocks[b].root != rank())
+        if (reduce && root_of(&j->plan, b) != rank())
             for_block(j, b, check_gradient);
         if (broadcast)
             for_block(j, b, check_parameter);
@@ -378,8 +401,7 @@ static void build_job(struct job *j)
     for (size_t k = 0; k < SLICES; k++)
         for (size_t i = 0; i < slices[k].elems; i++)
             j->position[slices[k].memory_offset + i] = at++;
-    assert_int_equal(plan_init(&j->plan, slices, SLICES, comm_size(comm), s->block_bytes,
-                               s->one_block),
+    assert_int_equal(make_plan(&j->plan, slices, SLICES, s->block_bytes, s->one_block),
                      ST_OK);
     size_t n = j->plan.n_blocks;
 
@@ -411,7 +433,7 @@ static void release_job(struct job *j)
 /* Every rank's payload in one round, from the plan alone. */
 static uint64_t expected_bytes(const struct job *j)
 {
-    uint64_t own = plan_root_elems(&j->plan, rank());
+    uint64_t own = plan_owned_elems(&j->plan, rank());
     uint64_t peers = (uint64_t)comm_size(comm) - 1;
 
     return sizeof(float) * (peers ? j->plan.elems - own + peers * own : 0);
@@ -420,16 +442,20 @@ static uint64_t expected_bytes(const struct job *j)
 static size_t run_setting(const struct setting *s)
 {
     struct job j = {.setting = s};
-    struct exchange_options options = {s->engine, s->window_bytes, s->max_count};
+    struct exchange_options options = {
+        .engine = s->engine, .window_bytes = s->window_bytes, .max_count = s->max_count};
+    struct comm_memory grads, params;
     struct exchange_stats stats;
 
     build_job(&j);
     mapped = 0;
-    if (exchange_new(comm, &j.plan, j.grads, j.params, &options, &j.x) != ST_OK) {
+    grads = (struct comm_memory){.base = j.grads, .bytes = j.floats * sizeof(float)};
+    params = (struct comm_memory){.base = j.params, .bytes = j.floats * sizeof(float)};
+    if (exchange_new(comm, &j.plan, &grads, &params, &options, &j.x) != ST_OK) {
         release_job(&j);
         return 1;
     }
-    if (mapped != exchange_scratch_bytes(&j.plan, &options, rank()))
+    if (mapped != exchange_scratch_bytes(&j.plan, &options, false, rank()))
         atomic_fetch_add(&j.wrong, 1);
     for (j.round = 0; j.round <= s->rounds; j.round++) {
         run_round(&j, j.round<s->rounds, j.round> 0);
@@ -439,7 +465,7 @@ static size_t run_setting(const struct setting *s)
     exchange_stats_get(j.x, &stats);
     /* The first round only reduced and was not counted, the last only broadcast. */
     uint64_t bytes = (uint64_t)(s->rounds - 1) * expected_bytes(&j) +
-                     sizeof(float) * plan_root_elems(&j.plan, rank()) *
+                     sizeof(float) * plan_owned_elems(&j.plan, rank()) *
                          ((uint64_t)comm_size(comm) - 1);
 
     if (stats.bytes_sent != bytes || (bytes > 0 && !(stats.busy_s > 0)))
@@ -562,13 +588,14 @@ static void an_unused_round_can_be_freed(void **state)
 {
     const struct plan_slice slice = {16 * 99, 0};
     struct exchange_options options = {.engine = EXCHANGE_DIRECT};
-    static float memory[16 * 99];
+    static float floats[16 * 99];
+    const struct comm_memory memory = {.base = floats, .bytes = sizeof floats};
     struct exchange *x;
     struct plan plan;
 
     (void)state;
-    assert_int_equal(plan_init(&plan, &slice, 1, comm_size(comm), 640, false), ST_OK);
-    assert_int_equal(exchange_new(comm, &plan, memory, memory, &options, &x), ST_OK);
+    assert_int_equal(make_plan(&plan, &slice, 1, 640, false), ST_OK);
+    assert_int_equal(exchange_new(comm, &plan, &memory, &memory, &options, &x), ST_OK);
     exchange_begin(x, PHASE_REDUCE);
     exchange_free(x);
     plan_release(&plan);
@@ -578,7 +605,8 @@ static void different_plans_are_refused(void **state)
 {
     const struct plan_slice slice = {16 * 99, 0};
     struct exchange_options options = {.engine = EXCHANGE_DIRECT};
-    static float memory[16 * 99];
+    static float floats[16 * 99];
+    const struct comm_memory memory = {.base = floats, .bytes = sizeof floats};
     struct exchange *x;
     struct plan plan;
     size_t block_bytes = rank() == comm_size(comm) - 1 ? 64 : 128;
@@ -586,9 +614,8 @@ static void different_plans_are_refused(void **state)
     (void)state;
     if (comm_size(comm) == 1)
         skip();
-    assert_int_equal(plan_init(&plan, &slice, 1, comm_size(comm), block_bytes, false),
-                     ST_OK);
-    assert_int_equal(exchange_new(comm, &plan, memory, memory, &options, &x), ST_BUG);
+    assert_int_equal(make_plan(&plan, &slice, 1, block_bytes, false), ST_OK);
+    assert_int_equal(exchange_new(comm, &plan, &memory, &memory, &options, &x), ST_BUG);
     assert_null(x);
     char text[32];
 

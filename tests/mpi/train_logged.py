@@ -1,13 +1,18 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""The communication of whole training runs, call by call: train_logged.py LIBPMPI
+"""The communication of whole training runs, call by call: train_logged.py LIBPMPI PLAN_FIGURES
 
 Trains a small model on several ranks, each of which orders its tasks differently, with
-accumulation, clipping, evaluation and checkpoints, under the MPI logger, and checks:
+accumulation, clipping, evaluation and checkpoints, under the MPI logger, and checks for
+every strategy on both engines:
 - the log is that of a sound program (pmpi_check.py), and in every step the first reduction
   comes before the backward pass ends;
-- a rank moves exactly the bytes the block plan predicts: each block is reduced once a step
-  and broadcast once an update, however many micro-batches there are;
+- what a rank sends to whom, of which block, in which round, is what the plan says, as it
+  stands on paper (block_plan.py), and the sum is what the program's own plan predicts
+  (plan_figures), to the byte, in each step; a block is reduced once a step and returned
+  once an update, however many micro-batches there are;
+- steps use one communicator for blocks and another one for the agreement, once a step, and
+  never that of control;
 - calls delayed at random, and one message held back, change no bit of the result;
 - a thread level below MPI_THREAD_FUNNELED is refused.
 Needs $WEFT (the program); $WEFT_TMP is the scratch folder.
@@ -25,19 +30,25 @@ import time
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "support"))
 import pmpi_check
+from block_plan import REDUCE, RETURN, Grid, Plan, model_elems
 from native_checkpoint import read_native
 from token_shard import write_tokens
 
 WEFT = os.environ.get("WEFT", "weft")
 TMP = os.environ.get("WEFT_TMP", "train-logged-runs")
 MPIRUN = os.path.join(HERE, "..", "support", "mpirun")
-ALIGN = 16
 
 # 60 columns: most vectors do not fill their last 64 bytes, so blocks hold gaps too.
-L, H, C, T, VOCAB, VOCAB_PADDED = 6, 4, 60, 32, 97, 128
+L, H, C, T, VOCAB = 6, 4, 60, 32, 97
+MODEL = f"L={L},H={H},C={C},T={T},V={VOCAB}"
+STRATEGIES = ("central", "reduce-broadcast", "reduce-scatter", "allreduce")
+ENGINES = ("direct", "collective")
+LAYOUTS = ("production", "storage")
 ACCUM = 2
 ATTEMPTS = 4
 MOST_LATE = 0.3  # of all ranks and steps
+HOLD_MS = 500
+FLOAT = 4  # bytes
 # Every rank has an order of tasks of its own.
 RANK_SHELL = ('WEFT_TASK_SHUFFLE=$((${OMPI_COMM_WORLD_RANK:-$PMI_RANK} + $1)); shift; '
               'export WEFT_TASK_SHUFFLE; exec env "$@"')
@@ -52,31 +63,29 @@ def require(condition, text):
         raise Failed(text)
 
 
-# ---- the plan, calculated once more ----
-
-def plan_elems():
-    def span(elems):
-        return (elems + ALIGN - 1) // ALIGN * ALIGN
-
-    layer = 6 * span(C) + span(3 * C) + span(4 * C) + 12 * C * C
-    return span(VOCAB_PADDED * C) + span(T * C) + 2 * span(C) + L * layer
-
-
-def plan_blocks(ranks, block_bytes):
-    """Lengths of the blocks in production order; block i has root i mod ranks."""
-    units = plan_elems() // ALIGN
-    group = ranks * block_bytes
-    rounds = max((4 * plan_elems() + group // 2) // group, 1)
-    count = ranks * rounds
-    edges = [i * units // count * ALIGN for i in range(count + 1)]
-    return [end - begin for begin, end in zip(edges, edges[1:])]
-
-
 # ---- runs ----
 
 Run = collections.namedtuple(
-    "Run", "name engine layout steps block every batch seed overlap env",
-    defaults=(4, 1, "on", {}))
+    "Run", "name ranks strategy engine layout hosts host_memory rounds roots wire steps block "
+           "every batch seed overlap env",
+    defaults=("reduce-broadcast", "direct", "production", None, "on", "auto", 1, "fp32", 10,
+              16384, (4, 5), 4, 1, "on", {}))
+
+
+def update_words(run):
+    """Options that decide about the update phase."""
+    return ["--strategy", run.strategy, "--engine", run.engine, "--layout", run.layout,
+            "--host-memory", run.host_memory, "--rounds", run.rounds, "--roots", run.roots,
+            "--wire", run.wire, "--block-bytes", run.block]
+
+
+def hosts_of(run):
+    """Host numbers: a rank has its memory to itself unless the run says otherwise."""
+    return run.hosts or list(range(run.ranks))
+
+
+def listed(numbers):
+    return ",".join(str(n) for n in numbers)
 
 
 def execute(ranks, words, seed=1):
@@ -90,24 +99,35 @@ def execute(ranks, words, seed=1):
 
 
 def train_words(out, *options):
-    return [WEFT, "train", "--data", os.path.join(TMP, "tokens"), "--model",
-            f"L={L},H={H},C={C},T={T},V={VOCAB}", "--out", out, "--accum",
-            ACCUM, "--lr", 3e-3, "--threads", 2, "--resume", "none", *options]
+    return [WEFT, "train", "--data", os.path.join(TMP, "tokens"), "--model", MODEL, "--out",
+            out, "--accum", ACCUM, "--lr", 3e-3, "--threads", 2, "--resume", "none", *options]
 
 
-def train(run, ranks, pmpi):
+def train(run, pmpi):
     """Returns the seconds it took; the log and the run folder bear the run's name."""
     folder = os.path.join(TMP, run.name)
     shutil.rmtree(folder, ignore_errors=True)
-    env = dict(run.env, LD_PRELOAD=pmpi, WEFT_PMPI_LOG=folder + ".log")
+    env = dict(run.env, LD_PRELOAD=pmpi, WEFT_PMPI_LOG=folder + ".log",
+               WEFT_PMPI_HOSTS=listed(hosts_of(run)))
     start = time.monotonic()
-    done = execute(ranks, [f"{name}={value}" for name, value in env.items()] + train_words(
-        folder, "--batch", run.batch, "--steps", run.steps, "--clip", 0.5, "--engine",
-        run.engine, "--layout", run.layout, "--block-bytes", run.block, "--overlap",
-        run.overlap, "--eval-every", run.every[0], "--save-every", run.every[1]), run.seed)
+    done = execute(run.ranks, [f"{name}={value}" for name, value in env.items()] + train_words(
+        folder, "--batch", run.batch, "--steps", run.steps, "--clip", 0.5, "--overlap",
+        run.overlap, "--eval-every", run.every[0], "--save-every", run.every[1],
+        *update_words(run)), run.seed)
     require(done.returncode == 0,
             f"{run.name}: exit code {done.returncode}\n{done.stdout}{done.stderr}")
+    check_banner(run, done.stderr)
     return time.monotonic() - start
+
+
+def check_banner(run, text):
+    """What the program says at its start about the bytes of rank 0."""
+    plan = plan_of(run)
+    sent = sum(elem_bytes(run, phase) * plan.wire_elems(phase, 0) for phase in (REDUCE, RETURN))
+    if run.engine == "direct":
+        found = re.search(r"a rank sends ([0-9.]+) MB a step", text)
+        require(found and abs(float(found[1]) - sent * 1e-6) <= 0.0501,
+                f"{run.name}: {sent} bytes from rank 0, the program says {found and found[0]}")
 
 
 def read_result(run):
@@ -126,6 +146,44 @@ def is_mpich():
     return "libmpich" in found.stdout
 
 
+# ---- the plan, on paper and as the program has it ----
+
+def plan_of(run):
+    shared = run.engine == "direct" and run.host_memory == "on"
+    rounds = run.rounds if run.engine == "direct" else "flat"
+    return Plan(model_elems(L, C, T, VOCAB),
+                Grid(run.ranks, hosts_of(run) if shared else None, rounds), run.strategy,
+                run.block, run.roots)
+
+
+def elem_bytes(run, phase):
+    return 2 if run.wire == "bf16" and (phase == REDUCE or run.strategy == "allreduce") else 4
+
+
+def figures_of(run, program):
+    """The program's own figures, a rank each."""
+    words = [program, "--model", MODEL, "--ranks", run.ranks, "--hosts",
+             listed(hosts_of(run)), *update_words(run)]
+    done = subprocess.run([str(word) for word in words], capture_output=True, text=True,
+                          check=False)
+    require(done.returncode == 0, f"{run.name}: {done.stderr}")
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def expected_messages(run, plan):
+    """{phase: [{(tag, peer): bytes} of each rank]} that are sent, and that arrive."""
+    sent = {phase: [{} for _ in range(run.ranks)] for phase in (REDUCE, RETURN)}
+    come = {phase: [{} for _ in range(run.ranks)] for phase in (REDUCE, RETURN)}
+    for phase, ranks in sent.items():
+        for rank in range(run.ranks):
+            for (round_, block, peer), elems in plan.sends(phase, rank).items():
+                tag = (block * plan.rounds + round_) * 2 + phase
+                bytes_ = 0 if plan.in_memory(phase, round_) else elems * elem_bytes(run, phase)
+                ranks[rank][tag, peer] = bytes_
+                come[phase][peer][tag, rank] = bytes_
+    return sent, come
+
+
 # ---- what a log must contain ----
 
 def split_windows(calls):
@@ -141,18 +199,102 @@ def split_windows(calls):
     return inside, after
 
 
-def moved(calls, name, odd):
-    """Bytes, messages of one kind: reductions have even tags, broadcasts odd ones."""
-    chosen = [c for c in calls if c.name == name and c.tag % 2 == odd]
-    return sum(c.count * c.size for c in chosen), len(chosen)
-
-
-def by_root(calls, name, control):
-    found = collections.Counter()
+def messages(calls, name, phase):
+    """Bytes by tag and peer: reductions have even tags, returns odd ones."""
+    found = {}
     for c in calls:
-        if c.name == name and c.comm != control:
-            found[c.peer] += c.count * c.size
-    return dict(found)
+        if c.name == name and c.tag % 2 == phase:
+            found[c.tag, c.peer] = found.get((c.tag, c.peer), 0) + c.count * c.size
+    return found
+
+
+def counts_in(op):
+    return [int(n) for n in op[op.index("[") + 1:-1].split(",")]
+
+
+COLLECTIVE_CALLS = {"central": ("Ireduce", "Ibcast"), "reduce-broadcast": ("Ireduce", "Ibcast"),
+                    "reduce-scatter": ("Ireduce_scatter", "Iallgatherv"),
+                    "allreduce": ("Iallreduce", None)}
+
+
+def collectives(run, calls, phase):
+    """[(root or -1, elements or counts of each rank)] of one phase, in the order of calls."""
+    name = COLLECTIVE_CALLS[run.strategy][phase]
+    found = []
+    for c in calls:
+        if c.name != name or not pmpi_check.carries_blocks(c):
+            continue
+        require(c.size == FLOAT, f"{run.name}: {name} with elements of {c.size} bytes")
+        found.append((c.peer, counts_in(c.op) if "[" in c.op else [c.count]))
+    return found
+
+
+def expected_collectives(run, plan, phase):
+    found = []
+    for parts in plan.parts if phase == REDUCE else reversed(plan.parts):
+        if run.strategy == "reduce-scatter":
+            owned = dict((owner, n) for n, owner in parts)
+            found.append((-1, [owned.get(r, 0) for r in range(run.ranks)]))
+        elif run.strategy == "allreduce":
+            found += [(-1, [sum(n for n, _ in parts)])] if phase == REDUCE else []
+        else:
+            found += [(owner, [n]) for n, owner in parts]
+    return found
+
+
+def joined(listed_calls):
+    """Neighbours with the same root added up: a block may go in several pieces."""
+    out = []
+    for root, counts in listed_calls:
+        if out and out[-1][0] == root:
+            out[-1] = (root, [a + b for a, b in zip(out[-1][1], counts)])
+        else:
+            out.append((root, counts))
+    return out
+
+
+class Expected:
+    """What every rank does in each step of a run."""
+
+    def __init__(self, run, program):
+        self.run, self.plan = run, plan_of(run)
+        self.sent, self.come = expected_messages(run, self.plan)
+        self.figures = figures_of(run, program)
+        self.calls = [expected_collectives(run, self.plan, phase) for phase in (REDUCE, RETURN)]
+
+    def check_phase(self, rank, where, calls, phase):
+        where = f"{self.run.name}, {where}, {'return' if phase else 'reduction'}"
+        if self.run.engine == "direct":
+            self.check_direct(rank, where, calls, phase)
+        else:
+            self.check_collective(where, calls, phase)
+
+    def check_direct(self, rank, where, calls, phase):
+        for name, expected in (("Isend", self.sent), ("Irecv", self.come)):
+            found, wanted = messages(calls, name, phase), expected[phase][rank]
+            if found != wanted:
+                key = next(k for k in set(found) | set(wanted) if found.get(k) != wanted.get(k))
+                raise Failed(f"{where}: {name} with tag {key[0]} and rank {key[1]} of "
+                             f"{found.get(key)} bytes, needs {wanted.get(key)}")
+        predicted = self.figures[rank]["return_bytes" if phase else "reduce_bytes"]
+        total = sum(messages(calls, "Isend", phase).values())
+        require(total == predicted, f"{where}: {total} bytes, the plan says {predicted}")
+
+    def check_collective(self, where, calls, phase):
+        found, wanted = collectives(self.run, calls, phase), self.calls[phase]
+        # In production order a block is one piece of memory, hence one call.
+        if self.run.layout == "storage":
+            found, wanted = joined(found), joined(wanted)
+        if found != wanted:
+            i = next((i for i, pair in enumerate(zip(found, wanted)) if pair[0] != pair[1]),
+                     min(len(found), len(wanted)))
+            raise Failed(f"{where}: call {i} is {found[i:i + 1]}, needs {wanted[i:i + 1]} "
+                         f"(root, counts)")
+
+    def has_returns(self, calls):
+        if self.run.engine == "direct":
+            return bool(messages(calls, "Isend", RETURN) or messages(calls, "Irecv", RETURN))
+        return bool(collectives(self.run, calls, RETURN))
 
 
 def flushed_steps(run):
@@ -161,71 +303,49 @@ def flushed_steps(run):
             if s == run.steps or any(s % every == 0 for every in run.every)}
 
 
-def check_direct(run, where, calls, own, others, phase):
-    """One phase of one round: who is not the root sends a gradient and receives
-    parameters; the root has one message for each of the others."""
-    ranks, own_bytes, own_blocks, other_bytes, other_blocks = own[:3] + others
-    expected = {"few": (other_bytes, other_blocks),
-                "many": ((ranks - 1) * own_bytes, (ranks - 1) * own_blocks)}
-    sends, receives = ("few", "many") if phase == 0 else ("many", "few")
-    for name, which in (("Isend", sends), ("Irecv", receives)):
-        found, wanted = moved(calls, name, phase), expected[which]
-        # In production order a block is one piece of memory, hence one message.
-        same = found == wanted if run.layout == "production" else (
-            found[0] == wanted[0] and found[1] >= wanted[1])
-        require(same, f"{run.name}, {where}: {'broadcast' if phase else 'reduction'} "
-                      f"{name} of {found} (bytes, messages), needs {wanted}")
-
-
-def check_round(run, rank, where, calls, blocks, ranks, phase, control):
-    roots = {r: 4 * sum(blocks[r::ranks]) for r in range(ranks)}
-    if run.engine == "direct":
-        own_blocks = len(blocks[rank::ranks])
-        check_direct(run, where, calls, (ranks, roots[rank], own_blocks),
-                     (4 * sum(blocks) - roots[rank], len(blocks) - own_blocks), phase)
-        return
-    name = "Ibcast" if phase else "Ireduce"
-    found = by_root(calls, name, control)
-    require(found == roots, f"{run.name}, {where}: {name} of {found} bytes by root, "
-                            f"needs {roots}")
-
-
-def has_broadcasts(run, calls, control):
-    if run.engine == "direct":
-        return moved(calls, "Isend", 1) != (0, 0) or moved(calls, "Irecv", 1) != (0, 0)
-    return by_root(calls, "Ibcast", control) != {}
-
-
-def check_volume(run, logs, ranks):
-    blocks = plan_blocks(ranks, run.block)
+def check_volume(run, logs, expected):
     flushed = flushed_steps(run)
     for rank, calls in enumerate(logs):
         inside, after = split_windows(calls)
-        control = next(c.count for c in calls if c.name == "Comm_dup")
         require(sorted(inside) == list(range(1, run.steps + 1)), f"{run.name}: steps")
         for step in range(1, run.steps + 1):
             where = f"rank {rank}, step {step}"
-            check_round(run, rank, where, inside[step], blocks, ranks, 0, control)
+            expected.check_phase(rank, where, inside[step], REDUCE)
             # The update of a step comes after it when somebody reads the parameters
             # then, and otherwise while the next step runs.
             for window, name, wanted in (
                     (inside[step], where, step > 1 and step - 1 not in flushed),
                     (after[step], "after " + where, step in flushed)):
                 if wanted:
-                    check_round(run, rank, name, window, blocks, ranks, 1, control)
+                    expected.check_phase(rank, name, window, RETURN)
                 else:
-                    require(not has_broadcasts(run, window, control),
-                            f"{run.name}, {name}: broadcasts without an update")
+                    require(not expected.has_returns(window),
+                            f"{run.name}, {name}: a return without an update")
         require(not any(pmpi_check.is_reduction(c) for w in after.values() for c in w),
                 f"{run.name}, rank {rank}: reductions outside of steps")
-    return blocks
+
+
+def check_communicators(run, logs):
+    """Blocks never meet agreement or control (pmpi_check has looked); in a step there is
+    one agreement and no control."""
+    for rank, calls in enumerate(logs):
+        control = next(c.count for c in calls if c.name == "Comm_dup")
+        for step in range(run.steps):
+            rest = [c for c in calls if c.step == step and c.comm >= 0 and
+                    not pmpi_check.carries_blocks(c)]
+            require(len(rest) == 1 and rest[0].name == "Iallgather" and
+                    rest[0].comm not in (0, control),
+                    f"{run.name}, rank {rank}, step {step + 1}: beside the blocks {rest}")
 
 
 def overlap_figures(run, logs):
     """By rank and step the lead, in us, of the first reduction over the end of the backward
-    pass; and the share of reductions begun before that end."""
+    pass; and the share of reductions begun before that end. A rank that owns all has none
+    to send."""
     leads, early, total = {}, 0, 0
-    for rank, calls in enumerate(logs):
+    senders = [rank for rank, calls in enumerate(logs) if any(map(pmpi_check.is_reduction, calls))]
+    require(len(senders) >= run.ranks - 1, f"{run.name}: only ranks {senders} send reductions")
+    for rank, calls in ((rank, logs[rank]) for rank in senders):
         for step in range(run.steps):
             window = [c for c in calls if c.step == step]
             ends = [c.time for c in window
@@ -239,24 +359,26 @@ def overlap_figures(run, logs):
     return leads, early / total
 
 
-def check_log(run, ranks):
-    logs, steps, requests = pmpi_check.check(os.path.join(TMP, run.name + ".log"), ranks,
+def check_log(run, program):
+    logs, steps, requests = pmpi_check.check(os.path.join(TMP, run.name + ".log"), run.ranks,
                                              early=False)
     require(steps == run.steps, f"{run.name}: {steps} steps in the log")
-    blocks = check_volume(run, logs, ranks)
-    return logs, blocks, requests
+    expected = Expected(run, program)
+    check_volume(run, logs, expected)
+    check_communicators(run, logs)
+    return logs, expected, requests
 
 
 # ---- the tests ----
 
-def train_early(run, ranks, pmpi):
+def train_early(run, pmpi, program):
     """Trains until on every rank the first reduction of every step has been early. A machine
     with too much to do may leave the thread that posts it without a core for long: then
     another attempt has to show it for that rank and step."""
     best, late = {}, 0
     for attempt in range(ATTEMPTS):
-        seconds = train(run, ranks, pmpi)
-        logs, blocks, requests = check_log(run, ranks)
+        seconds = train(run, pmpi)
+        logs, expected, requests = check_log(run, program)
         leads, share = overlap_figures(run, logs)
         late += sum(lead < 0 for lead in leads.values())
         best = {key: max(lead, best.get(key, lead)) for key, lead in leads.items()}
@@ -267,28 +389,64 @@ def train_early(run, ranks, pmpi):
                               f"reduction {-best[where]} us after the end of backward")
     require(late <= MOST_LATE * len(best) * (attempt + 1),
             f"{run.name}: {late} first reductions after the end of backward")
-    own = 4 * sum(blocks[::ranks])
-    print(f"{run.name}: {ranks} ranks, {run.steps} steps, {len(blocks)} blocks, "
-          f"{requests} requests; {4 * sum(blocks) - own} + {(ranks - 1) * own} bytes a step "
-          f"from rank 0; first reduction at least {best[where] / 1000:.1f} ms before backward "
-          f"ends ({late} late, {attempt + 1} attempts), {100 * share:.0f} % of all before; "
-          f"{seconds:.1f} s", flush=True)
+    report(run, expected, requests, seconds,
+           f"first reduction at least {best[where] / 1000:.1f} ms before backward ends "
+           f"({late} late, {attempt + 1} attempts), {100 * share:.0f} % of all before")
 
 
-def plain_runs(ranks, pmpi):
-    runs = [Run(f"{engine}.{layout}", engine, layout, 10, 16384, (4, 5), 8, 1 + 10 * i)
-            for i, (engine, layout) in enumerate(
-                (e, l) for e in ("direct", "collective") for l in ("production", "storage"))]
-    for run in runs:
-        train_early(run, ranks, pmpi)
-    # Neither the order of tasks nor the place in memory may show.
-    require(read_result(runs[0]) == read_result(runs[1]),
-            "direct: the layouts do not give the same bits")
+def report(run, expected, requests, seconds, text):
+    sent = [f["reduce_bytes"] + f["return_bytes"] for f in expected.figures]
+    volume = (f"{listed(sent)} bytes a step, exact" if run.engine == "direct" else
+              f"{sum(len(c) for c in expected.calls)} collectives of the plan's counts a step")
+    print(f"{run.name}: {run.ranks} ranks, {run.steps} steps, {len(expected.plan.blocks)} "
+          f"blocks, {requests} requests; {volume}; {text}; {seconds:.1f} s", flush=True)
+
+
+def plain_runs(ranks, pmpi, program):
+    for number, strategy in enumerate(STRATEGIES):
+        for engine in ENGINES:
+            runs = [Run(f"{strategy}.{engine}.{layout}", ranks, strategy, engine, layout,
+                        batch=8, seed=1 + 10 * number) for layout in LAYOUTS]
+            for run in runs:
+                train_early(run, pmpi, program)
+            # Neither the order of tasks nor the place in memory may show.
+            same_results(runs[1], runs[0])
     # The figure tells early from late: without overlap nothing may be early.
-    apart = runs[0]._replace(name="apart", steps=3, overlap="off")
-    train(apart, ranks, pmpi)
-    share = overlap_figures(apart, check_log(apart, ranks)[0])[1]
+    apart = Run("apart", ranks, steps=3, overlap="off")
+    train(apart, pmpi)
+    share = overlap_figures(apart, check_log(apart, program)[0])[1]
     require(share == 0, f"overlap off: {100 * share:.0f} % early")
+
+
+def volume_runs(ranks, pmpi, program):
+    """Bytes in all the ways there are to send them."""
+    pairs, one = [r // 2 for r in range(ranks)], [0] * ranks
+    turns = [r % 2 for r in range(ranks)]
+    runs = [Run(f"{strategy}.{name}", ranks, strategy, steps=5, **options)
+            for strategy in STRATEGIES
+            for name, options in (
+                ("hosts", dict(hosts=pairs)),
+                ("hosts.off", dict(hosts=pairs, host_memory="off", rounds="recursive")),
+                ("one-host.storage", dict(hosts=one, layout="storage")),
+                ("bf16", dict(wire="bf16", layout="storage")),
+                ("bf16.hosts", dict(wire="bf16", hosts=turns, rounds="recursive")))]
+    broadcast = "reduce-broadcast"
+    runs += [Run("roots.2", ranks, broadcast, roots=2, steps=5, layout="storage"),
+             Run("roots.all", ranks, broadcast, roots=ranks, steps=5, wire="bf16"),
+             Run("roots.collective", ranks, broadcast, "collective", roots=2, steps=5),
+             Run("roots.hosts", ranks, broadcast, roots=2, hosts=turns, steps=5),
+             Run("one-block", ranks, "reduce-scatter", block="one", steps=5),
+             Run("auto-blocks", ranks, "reduce-scatter", block="auto", steps=5)]
+    if ranks > 2:
+        runs += [Run(f"three.{strategy}", 3, strategy, hosts=[0, 1, 1], steps=5,
+                     rounds="recursive") for strategy in STRATEGIES]
+        runs += [Run("eight", 8, "reduce-scatter", hosts=[0, 1, 2, 3] * 2, steps=4,
+                     rounds="recursive", wire="bf16"),
+                 Run("six", 6, "allreduce", rounds="recursive", steps=4)]
+    for run in runs:
+        seconds = train(run, pmpi)
+        _, expected, requests = check_log(run, program)
+        report(run, expected, requests, seconds, f"{expected.plan.rounds} rounds")
 
 
 def same_results(run, base):
@@ -326,34 +484,50 @@ def check_held(run, logs, hold_ms):
     return sum(c.name in ("Isend", "Irecv") for c in calls[begin + 1:at[0]])
 
 
-def disturbed_runs(ranks, pmpi):
-    steps, block, hold_ms, every = 4, 65536, 500, (3, 2)
-    last = len(plan_blocks(ranks, block)) - 1
-    root = last % ranks
-    sender = (root + 1) % ranks
-    # The last block holds the tokens' embeddings: the last gradient, the first parameters
-    # needed. Step 1 from 0: the update of the step before is broadcast in it.
-    holds = {"direct": (f"{sender},Isend,{2 * last},1", f"{root},Isend,{2 * last + 1},1"),
-             "collective": (f"{sender},Ireduce,{last},1", f"{root},Ibcast,0,1")}
-    for engine in ("direct", "collective"):
-        base = Run(f"{engine}.base", engine, "production", steps, block, every)
-        train(base, ranks, pmpi)
-        check_log(base, ranks)
-        runs = [base._replace(name=f"{engine}.delayed", seed=50, env={
-            "WEFT_PMPI_DELAY_MS": 50, "WEFT_PMPI_DELAY_TOTAL_MS": 60000,
-            "WEFT_PMPI_SEED": 7})]
-        runs += [base._replace(name=f"{engine}.held.{what}", seed=60, env={
-            "WEFT_PMPI_HOLD": f"{hold},{hold_ms}"})
-                 for what, hold in zip(("reduction", "broadcast"), holds[engine])]
+def held_calls(run):
+    """One call of the reduction and one of the return to hold back, as WEFT_PMPI_HOLD has
+    them. The last block holds the tokens' embeddings: the last gradient, the first
+    parameters needed. Step 1 from 0: the update of the step before returns in it."""
+    plan = plan_of(run)
+    last = len(plan.blocks) - 1
+    if run.engine == "direct":
+        for phase, what in ((REDUCE, "reduction"), (RETURN, "return")):
+            rank, (round_, _, _) = next((r, key) for r in range(run.ranks)
+                                        for key in plan.sends(phase, r) if key[1] == last)
+            tag = (last * plan.rounds + round_) * 2 + phase
+            yield what, f"{rank},Isend,{tag},1"
+        return
+    reductions = len(expected_collectives(run, plan, REDUCE))
+    names = COLLECTIVE_CALLS[run.strategy]
+    yield "reduction", f"{run.ranks - 1},{names[REDUCE]},{reductions - 1},1"
+    if names[RETURN]:
+        yield "return", f"{plan.parts[last][0][1]},{names[RETURN]},0,1"
+
+
+def disturbed_runs(ranks, pmpi, program):
+    bases = [Run(f"{engine}.{strategy}.base", ranks, strategy, engine, steps=4, block=65536,
+                 every=(3, 2)) for engine in ENGINES for strategy in STRATEGIES]
+    hosts = [r // 2 for r in range(ranks)]
+    bases += [Run(f"hosts.{strategy}.base", ranks, strategy, steps=4, block=65536, every=(3, 2),
+                  hosts=hosts, wire="bf16") for strategy in STRATEGIES[1:]]
+    for base in bases:
+        train(base, pmpi)
+        check_log(base, program)
+        name = base.name[:-len(".base")]
+        runs = [base._replace(name=name + ".delayed", seed=50, env={
+            "WEFT_PMPI_DELAY_MS": 20, "WEFT_PMPI_DELAY_TOTAL_MS": 1500, "WEFT_PMPI_SEED": 7})]
+        runs += [base._replace(name=f"{name}.held.{what}", seed=60, env={
+            "WEFT_PMPI_HOLD": f"{hold},{HOLD_MS}"}) for what, hold in held_calls(base)]
         for run in runs:
-            seconds = train(run, ranks, pmpi)
-            logs, _, _ = check_log(run, ranks)
+            seconds = train(run, pmpi)
+            logs, expected, _ = check_log(run, program)
             text = same_results(run, base)
             if "WEFT_PMPI_HOLD" in run.env:
-                meanwhile = check_held(run, logs, hold_ms)
+                meanwhile = check_held(run, logs, HOLD_MS)
                 # After the last reduction nothing is left to start; the last block's
-                # parameters are the first of all.
-                require(meanwhile > 0 or run.name != "direct.held.broadcast",
+                # parameters are the first of all. With one block there is no other.
+                require(meanwhile > 0 or not run.name.endswith("held.return") or
+                        run.engine == "collective" or len(expected.plan.blocks) == 1,
                         f"{run.name}: nothing started meanwhile")
                 text += f", {meanwhile} messages started meanwhile"
             print(f"{run.name}: {text}; {seconds:.1f} s", flush=True)
@@ -379,9 +553,9 @@ def thread_levels(ranks, pmpi):
 
 
 def main():
-    if len(sys.argv) != 2:
+    if len(sys.argv) != 3:
         sys.exit(__doc__)
-    pmpi = os.path.abspath(sys.argv[1])
+    pmpi, program = os.path.abspath(sys.argv[1]), os.path.abspath(sys.argv[2])
     # MPICH waits by spinning: with more ranks than cores nothing gets done.
     ranks = 2 if is_mpich() else 4
     shutil.rmtree(TMP, ignore_errors=True)
@@ -390,8 +564,9 @@ def main():
     write_tokens(os.path.join(data, "logged_train_000000.bin"), 20000, VOCAB)
     write_tokens(os.path.join(data, "logged_val_000000.bin"), 700, VOCAB)
     try:
-        plain_runs(ranks, pmpi)
-        disturbed_runs(ranks, pmpi)
+        plain_runs(ranks, pmpi, program)
+        volume_runs(ranks, pmpi, program)
+        disturbed_runs(ranks, pmpi, program)
         thread_levels(ranks, pmpi)
     except (Failed, pmpi_check.Violation) as e:
         print(f"train_logged: {e}")

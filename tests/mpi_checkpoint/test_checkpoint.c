@@ -43,7 +43,8 @@ static void all_right(bool mine, const char *what)
 
 static struct holding job(const char *spec, enum layout_order order, size_t block_bytes)
 {
-    return (struct holding){spec, order, size, block_bytes, false};
+    return (struct holding){
+        .spec = spec, .order = order, .ranks = size, .block_bytes = block_bytes};
 }
 
 static bool loads(const char *path, const struct holding *h,
@@ -74,6 +75,7 @@ static void saved_together_read_anyhow(void **arg)
         struct fixture f;
 
         h.one_block = k == 11;
+        h.strategy = (enum strategy)(k % 4 + 1);
         fixture_init(&f, &h, rank);
         fixture_fill(&f, k);
         enum status st =
@@ -83,6 +85,7 @@ static void saved_together_read_anyhow(void **arg)
         all_right(comm_same(comm, path, strlen(path), "path") == ST_OK, "path");
 
         h = job(specs[k % 3], (enum layout_order)((k + 1) % 2), blocks[(k + 1) % 4]);
+        h.strategy = (enum strategy)(k / 4 % 4 + 1);
         all_right(loads(path, &h, &state, k), "load with another plan and layout");
 
         size_t wrong = 0;
@@ -101,8 +104,10 @@ static void written_by_other_jobs(void **arg)
     (void)arg;
     for (uint64_t k = 0; k < sizeof writers / sizeof *writers; k++) {
         const char *folder = text("%s/other-%d", scratch, writers[k]);
-        struct holding h = {specs[k % 3], (enum layout_order)(k % 2), writers[k], 2000,
-                            false};
+        struct holding h = {.spec = specs[k % 3],
+                            .order = (enum layout_order)(k % 2),
+                            .ranks = writers[k],
+                            .block_bytes = 2000};
         struct run_state state = fixture_state(k);
 
         if (rank == 0)
@@ -159,7 +164,8 @@ static void one_rank_cannot_write(void **arg)
 static void damage_is_refused_by_all(void **arg)
 {
     const char *folder = text("%s/damaged", scratch);
-    struct holding writer = {specs[0], LAYOUT_PRODUCTION, 5, 2000, false};
+    struct holding writer = {
+        .spec = specs[0], .order = LAYOUT_PRODUCTION, .ranks = 5, .block_bytes = 2000};
     const struct holding h = job(specs[0], LAYOUT_PRODUCTION, 700);
     struct run_state state = fixture_state(1), back = {.step = 77};
     struct fixture f;

@@ -25,22 +25,36 @@ static float value(int section, size_t canonical, uint64_t salt)
     return (float)((double)(rng_bits(salt, (uint64_t)section, canonical) >> 40) + 1.0);
 }
 
+static void make_plan(struct fixture *f, const struct holding *h)
+{
+    struct plan_options o = {.strategy =
+                                 h->strategy ? h->strategy : STRATEGY_REDUCE_BROADCAST,
+                             .block_bytes = h->block_bytes,
+                             .roots = h->roots,
+                             .one_block = h->one_block};
+    struct plan_slice *slices;
+    struct grid grid;
+
+    must(memory_alloc(f->layout.n_slices, sizeof *slices, "slices", &slices));
+    for (size_t i = 0; i < f->layout.n_slices; i++)
+        slices[i] = (struct plan_slice){.elems = f->layout.slices[i].span,
+                                        .memory_offset = f->layout.slices[i].offset};
+    must(grid_init(&grid, h->ranks, NULL, SCHEDULE_FLAT));
+    o.grid = &grid;
+    must(plan_init(&f->plan, slices, f->layout.n_slices, &o));
+    grid_release(&grid);
+    free(slices);
+}
+
 void fixture_init(struct fixture *f, const struct holding *h, int rank)
 {
-    struct plan_slice *slices;
     struct shape shape;
 
     *f = (struct fixture){.rank = rank};
     must(shape_parse(h->spec, 0, &shape));
     must(layout_init(&f->layout, &shape, h->order));
-    must(memory_alloc(f->layout.n_slices, sizeof *slices, "slices", &slices));
-    for (size_t i = 0; i < f->layout.n_slices; i++)
-        slices[i] = (struct plan_slice){.elems = f->layout.slices[i].span,
-                                        .memory_offset = f->layout.slices[i].offset};
-    must(plan_init(&f->plan, slices, f->layout.n_slices, h->ranks, h->block_bytes,
-                   h->one_block));
-    free(slices);
-    f->moments = plan_root_elems(&f->plan, rank);
+    make_plan(f, h);
+    f->moments = plan_updated_elems(&f->plan, rank);
     f->view = (struct checkpoint_view){.layout = &f->layout, .plan = &f->plan};
     must(memory_alloc(f->layout.elems, sizeof(float), "params", &f->view.params));
     must(memory_alloc(f->moments, sizeof(float), "m", &f->view.m));
@@ -56,10 +70,47 @@ void fixture_release(struct fixture *f)
     layout_release(&f->layout);
 }
 
+typedef size_t visitor(float *x, int section, size_t canonical, uint64_t salt);
+
+/* The part of a block that holds its element i, counted from the start of the block. */
+static const struct plan_part *part_of(const struct plan *plan,
+                                       const struct plan_block *block, size_t i)
+{
+    const struct plan_part *part = &plan->parts[block->first_part];
+
+    while (i >= part->at + part->elems)
+        part++;
+    return part;
+}
+
+/* The moments of one block that the rank keeps; the first is number *moment. */
+static size_t each_moment(const struct fixture *f, const struct plan_block *block,
+                          const long *canonical, size_t *moment, visitor *visit,
+                          uint64_t salt)
+{
+    size_t sum = 0, in_block = 0;
+
+    for (size_t i = 0; i < block->n_segments; i++) {
+        const struct plan_segment *seg = &f->plan.segments[block->first_segment + i];
+
+        for (size_t k = 0; k < seg->elems; k++, in_block++) {
+            long at = canonical[seg->offset + k];
+
+            if (!f->plan.replicated &&
+                part_of(&f->plan, block, in_block)->owner != f->rank)
+                continue;
+            sum +=
+                visit(&f->view.m[*moment], at == GAP ? GAP : MOMENT_M, (size_t)at, salt);
+            sum +=
+                visit(&f->view.v[*moment], at == GAP ? GAP : MOMENT_V, (size_t)at, salt);
+            ++*moment;
+        }
+    }
+    return sum;
+}
+
 /* Calls visit for every element of params and of the rank's moments, gaps included. */
-static size_t each_element(const struct fixture *f, bool moments,
-                           size_t (*visit)(float *x, int section, size_t canonical,
-                                           uint64_t salt),
+static size_t each_element(const struct fixture *f, bool moments, visitor *visit,
                            uint64_t salt)
 {
     long *canonical;
@@ -77,22 +128,8 @@ static size_t each_element(const struct fixture *f, bool moments,
     for (size_t i = 0; !moments && i < f->layout.elems; i++)
         sum += visit(&f->view.params[i], canonical[i] == GAP ? GAP : PARAMS,
                      (size_t)canonical[i], salt);
-    for (size_t b = 0; moments && b < f->plan.n_blocks; b++) {
-        const struct plan_block *block = &f->plan.blocks[b];
-
-        for (size_t i = 0; block->root == f->rank && i < block->n_segments; i++) {
-            const struct plan_segment *seg = &f->plan.segments[block->first_segment + i];
-
-            for (size_t k = 0; k < seg->elems; k++, moment++) {
-                long at = canonical[seg->offset + k];
-
-                sum += visit(&f->view.m[moment], at == GAP ? GAP : MOMENT_M, (size_t)at,
-                             salt);
-                sum += visit(&f->view.v[moment], at == GAP ? GAP : MOMENT_V, (size_t)at,
-                             salt);
-            }
-        }
-    }
+    for (size_t b = 0; moments && b < f->plan.n_blocks; b++)
+        sum += each_moment(f, &f->plan.blocks[b], canonical, &moment, visit, salt);
     require(!moments || moment == f->moments);
     free(canonical);
     return sum;

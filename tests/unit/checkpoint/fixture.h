@@ -21,6 +21,8 @@ struct holding {
     int ranks;
     size_t block_bytes;
     bool one_block;
+    enum strategy strategy; /* 0: reduce-broadcast */
+    int roots;
 };
 
 struct fixture {

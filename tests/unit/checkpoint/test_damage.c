@@ -14,8 +14,10 @@
 #include <unistd.h>
 
 #define SPEC "L=1,H=3,C=48,T=7,V=61"
-static const struct holding writer = {SPEC, LAYOUT_PRODUCTION, 3, SIZE_MAX, false};
-static const struct holding reader = {SPEC, LAYOUT_PRODUCTION, 1, 4096, false};
+static const struct holding writer = {
+    .spec = SPEC, .order = LAYOUT_PRODUCTION, .ranks = 3, .block_bytes = SIZE_MAX};
+static const struct holding reader = {
+    .spec = SPEC, .order = LAYOUT_PRODUCTION, .ranks = 1, .block_bytes = 4096};
 
 static struct comm *comm;
 static char scratch[PATH_BYTES];

@@ -12,8 +12,10 @@
 #include <stdio.h>
 #include <string.h>
 
-static const struct holding holding = {"L=1,H=1,C=2,T=3,V=5", LAYOUT_PRODUCTION, 2, 256,
-                                       false};
+static const struct holding holding = {.spec = "L=1,H=1,C=2,T=3,V=5",
+                                       .order = LAYOUT_PRODUCTION,
+                                       .ranks = 2,
+                                       .block_bytes = 256};
 static const uint64_t steps[] = {8, 9, 10, 11, 99, 100, 101, 999, 1000, 1001};
 enum { STEPS = sizeof steps / sizeof *steps };
 

@@ -17,8 +17,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static const struct holding holding = {"L=2,H=2,C=64,T=32,V=300", LAYOUT_PRODUCTION, 1,
-                                       4096, false};
+static const struct holding holding = {.spec = "L=2,H=2,C=64,T=32,V=300",
+                                       .order = LAYOUT_PRODUCTION,
+                                       .ranks = 1,
+                                       .block_bytes = 4096};
 static struct comm *comm;
 static char scratch[PATH_BYTES];
 

@@ -21,7 +21,8 @@ enum { SPECS = sizeof specs / sizeof *specs };
 
 static struct holding production(const char *spec)
 {
-    return (struct holding){spec, LAYOUT_PRODUCTION, 1, 4096, false};
+    return (struct holding){
+        .spec = spec, .order = LAYOUT_PRODUCTION, .ranks = 1, .block_bytes = 4096};
 }
 
 /* Known values, with the padding rows at 0 as the format has them. */
@@ -273,7 +274,8 @@ static void read_into_another_shape_is_usage(void **arg)
 static void run_and_checkpoint_folders_are_models(void **arg)
 {
     const char *run = text("%s/run", scratch);
-    struct holding writer = {specs[2], LAYOUT_STORAGE, 3, 640, false};
+    struct holding writer = {
+        .spec = specs[2], .order = LAYOUT_STORAGE, .ranks = 3, .block_bytes = 640};
     struct holding reader = production(specs[2]);
     struct run_state state = fixture_state(8);
     struct model_file model;

@@ -30,7 +30,9 @@ static struct holding holding_of(const char *spec, int i)
                             .order = i % 2 ? LAYOUT_STORAGE : LAYOUT_PRODUCTION,
                             .ranks = ranks[i % 6],
                             .block_bytes = blocks[i % 5],
-                            .one_block = i % 7 == 6};
+                            .one_block = i % 7 == 6,
+                            .strategy = (enum strategy)(i / 2 % 4 + 1),
+                            .roots = i % 8 == 3 ? ranks[i % 6] : 1};
 }
 
 static void any_ranks_to_any_ranks(void **arg)
@@ -56,8 +58,10 @@ static void any_ranks_to_any_ranks(void **arg)
 
 static void save_and_load(void **arg)
 {
-    const struct holding writer = {specs[3], LAYOUT_PRODUCTION, 1, 4096, false};
-    const struct holding reader = {specs[3], LAYOUT_STORAGE, 1, 300, false};
+    const struct holding writer = {
+        .spec = specs[3], .order = LAYOUT_PRODUCTION, .ranks = 1, .block_bytes = 4096};
+    const struct holding reader = {
+        .spec = specs[3], .order = LAYOUT_STORAGE, .ranks = 1, .block_bytes = 300};
     const char *run = text("%s/run", scratch);
     char path[PATH_BYTES], *latest;
     struct run_state state = fixture_state(12), back = {0};
@@ -93,7 +97,8 @@ static void save_and_load(void **arg)
 /* After a resume from an older checkpoint the same step is saved again. */
 static void save_again_replaces(void **arg)
 {
-    const struct holding h = {specs[1], LAYOUT_PRODUCTION, 1, 4096, false};
+    const struct holding h = {
+        .spec = specs[1], .order = LAYOUT_PRODUCTION, .ranks = 1, .block_bytes = 4096};
     const char *run = text("%s/again", scratch);
     struct run_state state = fixture_state(4), back;
     char path[PATH_BYTES];
@@ -125,7 +130,8 @@ static void save_again_replaces(void **arg)
 
 static void unreadable_tokens_json_only_warns(void **arg)
 {
-    const struct holding h = {specs[0], LAYOUT_PRODUCTION, 1, 4096, false};
+    const struct holding h = {
+        .spec = specs[0], .order = LAYOUT_PRODUCTION, .ranks = 1, .block_bytes = 4096};
     struct run_state state = fixture_state(1);
     char path[PATH_BYTES];
     struct fixture f;
@@ -146,7 +152,8 @@ static void unreadable_tokens_json_only_warns(void **arg)
 
 static void inspect_tells(void **arg)
 {
-    const struct holding h = {specs[1], LAYOUT_PRODUCTION, 3, 4096, false};
+    const struct holding h = {
+        .spec = specs[1], .order = LAYOUT_PRODUCTION, .ranks = 3, .block_bytes = 4096};
     struct run_state state = fixture_state(9);
     const char *folder = text("%s/inspect", scratch);
     struct checkpoint_info info;

@@ -10,6 +10,8 @@
 #include <string.h>
 #include <cmocka.h>
 
+#include "plans.h"
+
 enum { N = 16 * 173, SLICES = 4 };
 
 static struct comm *comm;
@@ -41,20 +43,26 @@ static void control_is_the_identity(void **state)
 }
 
 /* Runs one step and returns the sum of squares over all blocks. */
-static double run_step(const struct plan_slice *slices, enum exchange_engine engine)
+static double run_step(const struct plan_slice *slices, enum strategy strategy,
+                       enum exchange_engine engine)
 {
     static float grads[N], params[N];
     struct exchange_options options = {.engine = engine};
+    const struct comm_memory grads_memory = {.base = grads, .bytes = sizeof grads};
+    const struct comm_memory params_memory = {.base = params, .bytes = sizeof params};
+    struct plan plan =
+        plan_of(slices, SLICES, 1,
+                (struct plan_options){.strategy = strategy, .block_bytes = 4096});
     struct exchange *x;
-    struct plan plan;
     double squares = 0;
     int done = 0;
 
     for (size_t s = 0, at = 0; s < SLICES; s++)
         for (size_t i = 0; i < slices[s].elems; i++, at++)
             grads[slices[s].memory_offset + i] = (float)rng_normal(1, 2, at);
-    assert_int_equal(plan_init(&plan, slices, SLICES, 1, 4096, false), ST_OK);
-    assert_int_equal(exchange_new(comm, &plan, grads, params, &options, &x), ST_OK);
+    assert_int_equal(
+        exchange_new(comm, &plan, &grads_memory, &params_memory, &options, &x), ST_OK);
+    assert_int_equal(exchange_rounds(x), 1);
     for (int step = 0; step < 2; step++) {
         double agreed[2] = {3, 0.25};
 
@@ -62,11 +70,14 @@ static double run_step(const struct plan_slice *slices, enum exchange_engine eng
         done = 0;
         exchange_mark(x, MARK_STEP_BEGIN);
         exchange_begin(x, PHASE_REDUCE);
-        exchange_begin(x, PHASE_BROADCAST);
+        exchange_begin(x, PHASE_RETURN);
         for (size_t b = 0; b < plan.n_blocks; b++) {
-            exchange_reduce(x, b, count, &done);
-            squares += exchange_sum(x, b);
-            exchange_broadcast(x, b, count, &done);
+            exchange_reduce(x, b, 0, count, &done);
+            for (size_t i = 0; i < exchange_sum_tasks(x, b, 0); i++)
+                squares += exchange_sum(x, b, 0, i);
+            exchange_return(x, b, count, &done);
+            if (plan.replicated)
+                exchange_finish_sums(x, b);
         }
         exchange_agree(x, agreed, 2, count, &done);
         assert_int_equal(done, 2 * plan.n_blocks + 1);
@@ -88,14 +99,17 @@ static void layouts_and_engines_agree_bit_for_bit(void **state)
         {16 * 100, 0}, {16, 16 * 100}, {16 * 70, 16 * 101}, {32, 16 * 171}};
     const struct plan_slice storage[SLICES] = {
         {16 * 100, 16 * 73}, {16, 32}, {16 * 70, 48}, {32, 0}};
-    double first = run_step(production, EXCHANGE_DIRECT);
-    double second = run_step(storage, EXCHANGE_DIRECT);
-    double third = run_step(storage, EXCHANGE_COLLECTIVE);
+    double first = run_step(production, STRATEGY_CENTRAL, EXCHANGE_DIRECT);
 
     (void)state;
     assert_true(first > 0);
-    assert_memory_equal(&first, &second, sizeof first);
-    assert_memory_equal(&first, &third, sizeof first);
+    for (enum strategy s = STRATEGY_CENTRAL; s <= STRATEGY_ALLREDUCE; s++) {
+        double second = run_step(storage, s, EXCHANGE_DIRECT);
+        double third = run_step(storage, s, EXCHANGE_COLLECTIVE);
+
+        assert_memory_equal(&first, &second, sizeof first);
+        assert_memory_equal(&first, &third, sizeof first);
+    }
 }
 
 int main(void)

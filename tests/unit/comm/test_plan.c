@@ -10,6 +10,8 @@
 #include <string.h>
 #include <cmocka.h>
 
+#include "plans.h"
+
 enum { MAX_SLICES = 12 * 48 + 4, KINDS = 12 };
 
 struct model {
@@ -80,7 +82,7 @@ static bool aligned(size_t x)
 
 /* Everything the header promises. */
 static void check_plan(const struct plan *p, const struct plan_slice *slices,
-                       size_t n_slices, int ranks, bool one_block)
+                       size_t n_slices, int ranks)
 {
     size_t at = 0;
     size_t slice = 0;
@@ -98,7 +100,8 @@ static void check_plan(const struct plan *p, const struct plan_slice *slices,
 
         assert_int_equal(k->begin, at);
         assert_true(k->elems > 0 && aligned(k->begin));
-        assert_int_equal(k->root, one_block ? 0 : (int)(b % (size_t)ranks));
+        assert_int_equal(k->n_parts, 1);
+        assert_int_equal(p->parts[k->first_part].owner, (int)(b % (size_t)ranks));
         assert_int_equal(k->first_segment, segment);
         assert_int_equal(k->first_piece, piece);
         assert_true(k->n_segments > 0 && k->n_pieces > 0);
@@ -151,12 +154,15 @@ static void check_model(const struct model *m, int ranks, size_t block_bytes,
 
     for (int production = 0; production < 2; production++) {
         size_t n = model_slices(m, production, slices);
-        struct plan p;
+        struct plan p =
+            plan_of(slices, n, ranks,
+                    (struct plan_options){.strategy = STRATEGY_REDUCE_BROADCAST,
+                                          .block_bytes = block_bytes,
+                                          .one_block = one_block});
         size_t sum = 0;
 
-        assert_int_equal(plan_init(&p, slices, n, ranks, block_bytes, one_block), ST_OK);
         assert_int_equal(p.elems, m->parameters);
-        check_plan(&p, slices, n, ranks, one_block);
+        check_plan(&p, slices, n, ranks);
         if (production)
             assert_int_equal(p.n_pieces, p.n_blocks);
         if (one_block) {
@@ -164,7 +170,7 @@ static void check_model(const struct model *m, int ranks, size_t block_bytes,
         } else {
             assert_int_equal(p.n_blocks % (size_t)ranks, 0);
             for (int r = 0; r < ranks; r++)
-                sum += plan_root_elems(&p, r);
+                sum += plan_owned_elems(&p, r);
             assert_int_equal(sum, p.elems);
             if (p.blocks[0].elems * sizeof(float) >= 65536)
                 assert_true(plan_imbalance(&p) <= 1.01);
@@ -241,13 +247,15 @@ static void small_vectors_match_the_definition(void **state)
         }
         for (int ranks = 1; ranks <= 67; ranks += ranks < 9 ? 1 : 29)
             for (size_t bytes = 64; bytes < 40000; bytes = bytes * 3 / 2 + 1) {
-                struct plan p;
+                struct plan p =
+                    plan_of(slices, 4, ranks,
+                            (struct plan_options){.strategy = STRATEGY_REDUCE_BROADCAST,
+                                                  .block_bytes = bytes});
 
-                assert_int_equal(plan_init(&p, slices, 4, ranks, bytes, false), ST_OK);
                 assert_int_equal(p.n_blocks, nearest_count(n, (size_t)ranks, bytes));
                 for (size_t b = 0; b < p.n_blocks; b++)
                     assert_int_equal(p.blocks[b].begin, b * (n / 16) / p.n_blocks * 16);
-                check_plan(&p, slices, 4, ranks, false);
+                check_plan(&p, slices, 4, ranks);
                 plan_release(&p);
             }
     }
@@ -256,24 +264,32 @@ static void small_vectors_match_the_definition(void **state)
 static void odd_inputs_are_answered(void **state)
 {
     struct plan_slice slice = {16 * 5, 32};
+    struct plan_options o = {.strategy = STRATEGY_REDUCE_BROADCAST, .block_bytes = 63};
+    struct grid grid;
     struct plan p;
 
     (void)state;
-    assert_int_equal(plan_init(&p, &slice, 1, 2, 63, false), ST_USAGE);
+    assert_int_equal(grid_init(&grid, 2, NULL, SCHEDULE_FLAT), ST_OK);
+    o.grid = &grid;
+    assert_int_equal(plan_init(&p, &slice, 1, &o), ST_USAGE);
     assert_non_null(strstr(fail_text(), "63"));
     assert_null(p.blocks);
-    assert_int_equal(plan_init(&p, &slice, 1, 7, 64, false), ST_OK);
+    grid_release(&grid);
+    o.block_bytes = 64;
+    p = plan_of(&slice, 1, 7, o);
     assert_int_equal(p.n_blocks,
                      5); /* fewer units than ranks: the last two own nothing */
-    assert_int_equal(plan_root_elems(&p, 4), 16);
-    assert_int_equal(plan_root_elems(&p, 6), 0);
+    assert_int_equal(plan_owned_elems(&p, 4), 16);
+    assert_int_equal(plan_owned_elems(&p, 6), 0);
     assert_true(plan_imbalance(&p) > 1.39 && plan_imbalance(&p) < 1.41);
     plan_release(&p);
-    assert_int_equal(plan_init(&p, NULL, 0, 4, 1024, false), ST_OK);
+    p = plan_of(NULL, 0, 4, o);
     assert_int_equal(p.n_blocks, 0);
     assert_true(plan_imbalance(&p) == 1.0);
     plan_release(&p);
-    assert_int_equal(plan_init(&p, NULL, 0, 4, 0, true), ST_OK);
+    o.block_bytes = 0;
+    o.one_block = true;
+    p = plan_of(NULL, 0, 4, o);
     plan_release(&p);
     plan_release(&p);
 }

@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <cmocka.h>
 
+#include "plans.h"
+
 enum { F = sizeof(float) };
 
 /* Bytes for `units` x 16 elements in blocks of block_bytes, seen from `rank`. */
@@ -16,10 +18,12 @@ static size_t scratch(size_t units, int ranks, size_t block_bytes, bool one_bloc
                       struct exchange_options o, int rank)
 {
     const struct plan_slice slice = {units * 16, 0};
-    struct plan plan;
-
-    assert_int_equal(plan_init(&plan, &slice, 1, ranks, block_bytes, one_block), ST_OK);
-    size_t bytes = exchange_scratch_bytes(&plan, &o, rank);
+    struct plan plan =
+        plan_of(&slice, 1, ranks,
+                (struct plan_options){.strategy = STRATEGY_REDUCE_BROADCAST,
+                                      .block_bytes = block_bytes,
+                                      .one_block = one_block});
+    size_t bytes = exchange_scratch_bytes(&plan, &o, false, rank);
 
     plan_release(&plan);
     return bytes;
