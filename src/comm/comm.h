@@ -25,7 +25,8 @@ struct comm;
 
 /* Starts the communication thread and MPI. Refuses (ST_USAGE, on every process) when the
  * launcher says there should be more ranks than MPI sees: the binary was started by
- * another MPI's mpirun. Refuses a thread level below FUNNELED with both levels named.
+ * another MPI's mpirun. Warns of a thread level below FUNNELED: that one thread makes all
+ * calls is then the best that can be done.
  * Installs the bug_on_exit hook and log_set_rank.
  * Call     COLLECTIVE, once a process */
 MUST_USE enum status comm_start(struct comm **out);
@@ -38,6 +39,8 @@ int comm_rank(const struct comm *c);
 int comm_size(const struct comm *c);
 /* "Open MPI v4.1.4", "none (one rank)": one line. */
 const char *comm_library(const struct comm *c);
+/* CPU time that the communication thread has taken so far. LOCAL. */
+double comm_cpu_s(const struct comm *c);
 /* Name of the host of this rank. */
 const char *comm_host(const struct comm *c);
 
@@ -112,6 +115,7 @@ struct exchange_stats {
     uint64_t bytes_sent; /* by this rank, payload */
     uint64_t messages;   /* sends posted or collectives started */
     double busy_s;       /* wall time with at least one operation in flight */
+    double cpu_s;        /* CPU time of the communication thread */
 };
 
 /* Memory of rank `rank` for what other ranks send it, as exchange_new allocates it; 0

@@ -170,9 +170,7 @@ enum status comm_mpi_begin(struct comm *c)
             c->library, c->size, c->size == 1 ? "" : "s", wanted, variable);
     mpi_check(c, MPI_Allreduce(&provided, &lowest, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD),
               "MPI_Allreduce");
-    if (lowest < MPI_THREAD_FUNNELED)
-        return refuse(c, "%s: found thread level %s, needs MPI_THREAD_FUNNELED",
-                      c->library, level_name(lowest));
+    c->thread_level = lowest;
     mpi_check(c, MPI_Comm_dup(MPI_COMM_WORLD, &c->control), "MPI_Comm_dup");
     mpi_check(c, MPI_Comm_set_errhandler(c->control, MPI_ERRORS_RETURN),
               "MPI_Comm_set_errhandler");
@@ -244,6 +242,10 @@ enum status comm_start(struct comm **out)
         return st;
     }
     log_set_rank(c->rank, c->size);
+    if (c->thread_level < MPI_THREAD_FUNNELED && c->rank == 0)
+        log_warn("%s: found thread level %s, MPI_THREAD_FUNNELED is wanted; going on: "
+                 "one thread of a rank makes all MPI calls",
+                 c->library, level_name(c->thread_level));
     the_comm = c;
     bug_on_exit(stop_job);
     c->shares_memory = comm_memory_works(c);
@@ -289,6 +291,16 @@ const int *comm_host_numbers(const struct comm *c)
 const char *comm_library(const struct comm *c)
 {
     return c->library;
+}
+
+double comm_cpu_s(const struct comm *c)
+{
+    struct timespec t;
+    clockid_t id;
+
+    if (pthread_getcpuclockid(c->thread, &id) != 0 || clock_gettime(id, &t) != 0)
+        return 0;
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
 const char *comm_host(const struct comm *c)

@@ -20,6 +20,7 @@ struct comm {
     char host[256];
     int *host_numbers; /* [size] */
     bool shares_memory;
+    int thread_level;  /* the least of all ranks */
     char refusal[512]; /* why the start failed */
     enum status start_status;
 

@@ -52,6 +52,12 @@ const char *comm_library(const struct comm *c)
     return "none (one rank)";
 }
 
+double comm_cpu_s(const struct comm *c)
+{
+    (void)c;
+    return 0;
+}
+
 const char *comm_host(const struct comm *c)
 {
     return c->host;

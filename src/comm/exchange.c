@@ -403,7 +403,8 @@ static struct exchange_stats stats_now(struct exchange *x)
         busy += exchange_now_ns() - since;
     return (struct exchange_stats){.bytes_sent = atomic_load(&x->bytes_sent),
                                    .messages = atomic_load(&x->messages),
-                                   .busy_s = 1e-9 * (double)busy};
+                                   .busy_s = 1e-9 * (double)busy,
+                                   .cpu_s = comm_cpu_s(x->comm)};
 }
 
 void exchange_stats_reset(struct exchange *x)
@@ -417,4 +418,5 @@ void exchange_stats_get(struct exchange *x, struct exchange_stats *out)
     out->bytes_sent -= x->base.bytes_sent;
     out->messages -= x->base.messages;
     out->busy_s -= x->base.busy_s;
+    out->cpu_s -= x->base.cpu_s;
 }

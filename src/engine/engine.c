@@ -508,6 +508,7 @@ static void read_result(struct engine *e, double seconds, struct step_result *ou
                                 .save = e->agreed[4] > 0,
                                 .step_s = seconds,
                                 .comm_busy_s = traffic.busy_s,
+                                .comm_cpu_s = traffic.cpu_s,
                                 .tasks = tasks.tasks};
     out->finite = isfinite(out->loss) && isfinite(out->grad_norm);
     if (comm_size(e->comm) > 1)

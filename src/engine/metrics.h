@@ -1,8 +1,9 @@
 /* metrics.h - metrics.jsonl: one JSON object a line, appended and flushed, on rank 0.
  *
  * Keys of a training line: step loss lr grad_norm tokens step_s tokens_per_s mfu
- * comm_busy_s comm_exposed_s; of an evaluation line: step val_loss. Floats have 9
- * significant digits. mfu is a share of the measured peak, null when that is unknown.
+ * comm_busy_s comm_exposed_s comm_cpu_s; of an evaluation line: step val_loss. Floats
+ * have 9 significant digits. mfu is a share of the measured peak, null when that is
+ * unknown.
  */
 #ifndef WEFT_ENGINE_METRICS_H
 #define WEFT_ENGINE_METRICS_H
@@ -19,7 +20,7 @@ struct metrics_step {
     uint64_t tokens; /* trained on so far */
     double step_s, tokens_per_s;
     double mfu; /* < 0: unknown */
-    double comm_busy_s, comm_exposed_s;
+    double comm_busy_s, comm_exposed_s, comm_cpu_s;
 };
 
 /* Opens <run>/metrics.jsonl for appending; lines of steps after `first_step` (left by a

@@ -211,7 +211,8 @@ static enum status record_step(struct trainer *t, const struct step_result *r, d
                                                .tokens_per_s = tokens / r->step_s,
                                                .mfu = -1,
                                                .comm_busy_s = r->comm_busy_s,
-                                               .comm_exposed_s = r->comm_exposed_s});
+                                               .comm_exposed_s = r->comm_exposed_s,
+                                               .comm_cpu_s = r->comm_cpu_s});
 }
 
 static void note_epoch(const struct trainer *t)
