@@ -14,7 +14,7 @@ every strategy on both engines:
 - steps use one communicator for blocks and another one for the agreement, once a step, and
   never that of control;
 - calls delayed at random, and one message held back, change no bit of the result;
-- a thread level below MPI_THREAD_FUNNELED is refused.
+- a thread level below MPI_THREAD_FUNNELED is warned of by one rank, and works.
 Needs $WEFT (the program); $WEFT_TMP is the scratch folder.
 """
 
@@ -68,8 +68,8 @@ def require(condition, text):
 Run = collections.namedtuple(
     "Run", "name ranks strategy engine layout hosts host_memory rounds roots wire steps block "
            "every batch seed overlap env",
-    defaults=("reduce-broadcast", "direct", "production", None, "on", "auto", 1, "fp32", 10,
-              16384, (4, 5), 4, 1, "on", {}))
+    defaults=("reduce-broadcast", "direct", "production", None, "on", "auto", 1, "fp32", 7,
+              16384, (3, 4), 4, 1, "on", {}))
 
 
 def update_words(run):
@@ -505,17 +505,17 @@ def held_calls(run):
 
 
 def disturbed_runs(ranks, pmpi, program):
-    bases = [Run(f"{engine}.{strategy}.base", ranks, strategy, engine, steps=4, block=65536,
-                 every=(3, 2)) for engine in ENGINES for strategy in STRATEGIES]
+    bases = [Run(f"{engine}.{strategy}.base", ranks, strategy, engine, steps=3, block=65536,
+                 every=(3, 3)) for engine in ENGINES for strategy in STRATEGIES]
     hosts = [r // 2 for r in range(ranks)]
-    bases += [Run(f"hosts.{strategy}.base", ranks, strategy, steps=4, block=65536, every=(3, 2),
+    bases += [Run(f"hosts.{strategy}.base", ranks, strategy, steps=3, block=65536, every=(3, 3),
                   hosts=hosts, wire="bf16") for strategy in STRATEGIES[1:]]
     for base in bases:
         train(base, pmpi)
         check_log(base, program)
         name = base.name[:-len(".base")]
         runs = [base._replace(name=name + ".delayed", seed=50, env={
-            "WEFT_PMPI_DELAY_MS": 20, "WEFT_PMPI_DELAY_TOTAL_MS": 1500, "WEFT_PMPI_SEED": 7})]
+            "WEFT_PMPI_DELAY_MS": 20, "WEFT_PMPI_DELAY_TOTAL_MS": 800, "WEFT_PMPI_SEED": 7})]
         runs += [base._replace(name=f"{name}.held.{what}", seed=60, env={
             "WEFT_PMPI_HOLD": f"{hold},{HOLD_MS}"}) for what, hold in held_calls(base)]
         for run in runs:
@@ -540,16 +540,10 @@ def thread_levels(ranks, pmpi):
             done = execute(count, [f"LD_PRELOAD={pmpi}", f"WEFT_PMPI_THREAD_LEVEL={level}"] +
                            train_words(out, "--steps", 1, "--quiet"))
             text = done.stdout + done.stderr
-            if level == "funneled":
-                require(done.returncode == 0, f"funneled: exit code {done.returncode}\n{text}")
-                continue
-            lines = [line for line in text.splitlines() if "weft" in line or "error" in line]
-            require(done.returncode == 2, f"single: exit code {done.returncode}\n{text}")
-            require(1 <= len(lines) <= count and all(re.search(
-                "found thread level MPI_THREAD_SINGLE, needs MPI_THREAD_FUNNELED", line)
-                                                     for line in lines), f"single:\n{text}")
-            require(not os.path.exists(out), "single: a run folder was made")
-    print("thread levels: single is refused, funneled works")
+            require(done.returncode == 0, f"{level}: exit code {done.returncode}\n{text}")
+            warnings = len(re.findall("found thread level MPI_THREAD_SINGLE", text))
+            require(warnings == (level == "single"), f"{level}: {warnings} warnings\n{text}")
+    print("thread levels: single is warned of once and works, funneled works")
 
 
 def main():

@@ -4,16 +4,19 @@
 
 Checked: every rank makes the same collectives in the same order on each communicator, in
 each step; every message has its receive; what was started was completed; no count is above
-2^30; a step's reductions have begun before its backward pass ends and are the same, each
-once, in every step. Prints one line; exit code 1 and the first violation otherwise.
+2^30; a communicator carries either blocks or control, never both; a step's reductions have
+begun before its backward pass ends and are the same in every step. Prints one line; exit
+code 1 and the first violation otherwise.
 """
 import collections
 import sys
 
 STEP_BEGIN, BACKWARD_END, STEP_END = 101, 102, 103
-COLLECTIVES = {"Ireduce", "Ibcast", "Iallreduce", "Iallgather", "Ibarrier", "Comm_dup",
-               "Comm_idup", "Allreduce", "Bcast", "Barrier"}
+COLLECTIVES = {"Ireduce", "Ibcast", "Iallreduce", "Ireduce_scatter", "Iallgather",
+               "Iallgatherv", "Ibarrier", "Comm_dup", "Comm_idup", "Comm_split_type",
+               "Allreduce", "Allgather", "Bcast", "Barrier"}
 MAX_COUNT = 1 << 30
+FLOAT = 4  # bytes: what control says is never made of floats
 
 Call = collections.namedtuple("Call", "time name comm op count size peer tag step")
 
@@ -23,9 +26,17 @@ class Violation(Exception):
 
 
 def is_reduction(call):
-    # Messages of reductions have even tags, those of broadcasts odd ones; a communicator
+    # Messages of reductions have even tags, those of returns odd ones; a communicator
     # with tags carries nothing else.
-    return call.name == "Ireduce" or (call.name == "Isend" and call.tag % 2 == 0)
+    return (call.name in ("Ireduce", "Ireduce_scatter") or
+            (call.name == "Iallreduce" and call.op == "sum") or
+            (call.name == "Isend" and call.tag % 2 == 0))
+
+
+def carries_blocks(call):
+    """Part of a block's gradient or parameters is in this call."""
+    return (is_reduction(call) or call.name in ("Isend", "Irecv", "Iallgatherv") or
+            (call.name == "Ibcast" and call.size == FLOAT))
 
 
 def read(path, rank):
@@ -122,22 +133,31 @@ def check_early(rank, calls, steps):
                             f"{reductions[0] - marks[0]} us after the backward pass")
 
 
-def check_once(rank, calls):
-    """In each step every block is reduced exactly once, in the same order."""
-    by_comm = collections.defaultdict(lambda: collections.defaultdict(list))
+def check_again(rank, calls):
+    """The reductions of a step are those of the first one. Messages of several rounds are
+    on their way at once, so their order is looked at for each partner."""
+    steps = collections.defaultdict(lambda: collections.defaultdict(list))
     for c in calls:
         if c.step is not None and is_reduction(c):
-            by_comm[c.comm][c.step].append((c.count, c.peer, c.tag))
-    for comm, steps in by_comm.items():
-        order = sorted(steps)
-        for step in order:
-            if steps[step] != steps[order[0]]:
-                raise Violation(f"rank {rank}, communicator {comm}: reductions of step {step} "
-                                f"are not those of step {order[0]}")
-            tags = [(peer, tag) for _, peer, tag in steps[step] if tag >= 0]
-            if len(set(tags)) != len(tags):
-                raise Violation(f"rank {rank}, communicator {comm}, step {step}: a block was "
-                                "sent twice")
+            steps[c.step][c.comm, c.peer].append((c.count, c.op, c.tag))
+    order = sorted(steps)
+    for step in order:
+        for key in set(steps[step]) | set(steps[order[0]]):
+            if steps[step][key] != steps[order[0]][key]:
+                raise Violation(f"rank {rank}, communicator {key[0]}, peer or root {key[1]}: "
+                                f"reductions of step {step} are not those of step {order[0]}")
+
+
+def check_apart(rank, calls):
+    """Blocks never share a communicator with agreement or control."""
+    kinds = {}
+    for c in calls:
+        if c.comm < 0:
+            continue
+        first = kinds.setdefault(c.comm, c)
+        if carries_blocks(c) != carries_blocks(first):
+            raise Violation(f"rank {rank}, communicator {c.comm}: {first.name} and {c.name} "
+                            "on it, one with blocks and one without")
 
 
 def check(prefix, ranks, early=True):
@@ -150,7 +170,8 @@ def check(prefix, ranks, early=True):
         check_counts(rank, calls)
         if early:
             check_early(rank, calls, steps)
-        check_once(rank, calls)
+        check_again(rank, calls)
+        check_apart(rank, calls)
         started += requests[0]
         logs.append(calls)
         counts.append(steps)

@@ -9,13 +9,16 @@
  *   WEFT_PMPI_THREAD_LEVEL=single|funneled   what MPI_Init_thread pretends to provide
  *   WEFT_PMPI_HOLD=RANK,CALL,WHICH,STEP,MS   one call of one rank comes MS late: in step
  *                                    STEP (from 0) the first Isend with tag WHICH, alone,
- *                                    while everything else goes on; or the Ireduce or
- *                                    Ibcast number WHICH (from 0), and all after it
+ *                                    while everything else goes on; or the collective of
+ *                                    that name number WHICH (from 0), and all after it
+ *   WEFT_PMPI_HOSTS=N,N,...          the number of the host that each rank is told to be
+ *                                    on: ranks with the same one share memory
  *
  * A line: microseconds, call, communicator, operation, count, bytes an element, peer or
- * root, tag; what does not apply is -1. Communicators are numbered in the order in which
- * they were made: 0 is the world. Not for several threads: the program calls MPI from
- * one.
+ * root, tag; what does not apply is -1. Where each rank has a count of its own, their sum
+ * stands as the count and all of them behind the operation: sum[16,0,32]. Communicators
+ * are numbered in the order in which they were made: 0 is the world. Not for several
+ * threads: the program calls MPI from one.
  */
 #include <inttypes.h>
 #include <mpi.h>
@@ -37,11 +40,22 @@ static int n_comms, next_number;
 static uint64_t started, completed;
 static uint64_t seed = 1;
 static double delay_ms, delay_left_ms;
-static long step = -1, n_reduces, n_bcasts; /* calls of this step */
+static long step = -1;
+
+/* Collectives that can be held back, and how many there were in this step. */
+static struct {
+    const char *name;
+    long n;
+} calls[] = {{"Ireduce", 0},
+             {"Ibcast", 0},
+             {"Iallreduce", 0},
+             {"Ireduce_scatter", 0},
+             {"Iallgatherv", 0}};
+enum { N_CALLS = sizeof calls / sizeof calls[0] };
 
 static struct {
     bool wanted;
-    char call[16];
+    char call[32];
     long which, step;
     double ms;
 } hold;
@@ -99,17 +113,41 @@ static void line(const char *call, int comm, const char *op, long count, int siz
                 count, size, peer, tag);
 }
 
+static const char *op_name(MPI_Op op)
+{
+    return op == MPI_SUM ? "sum" : op == MPI_OP_NULL ? "-" : "other";
+}
+
 static void call_line(const char *call, MPI_Comm comm, MPI_Op op, int count,
                       MPI_Datatype type, int peer, int tag)
 {
     int size;
 
     PMPI_Type_size(type, &size);
-    line(call, comm_number(comm),
-         op == MPI_SUM       ? "sum"
-         : op == MPI_OP_NULL ? "-"
-                             : "other",
-         count, size, peer, tag);
+    line(call, comm_number(comm), op_name(op), count, size, peer, tag);
+}
+
+/* A call in which every rank has a count of its own. */
+static void counts_line(const char *call, MPI_Comm comm, MPI_Op op, const int *counts,
+                        MPI_Datatype type)
+{
+    char *text = NULL;
+    size_t bytes;
+    long sum = 0;
+    int ranks, size;
+    FILE *list = open_memstream(&text, &bytes);
+
+    PMPI_Comm_size(comm, &ranks);
+    PMPI_Type_size(type, &size);
+    fputs(op_name(op), list);
+    for (int r = 0; r < ranks; r++) {
+        fprintf(list, "%c%d", r == 0 ? '[' : ',', counts[r]);
+        sum += counts[r];
+    }
+    fputc(']', list);
+    fclose(list);
+    line(call, comm_number(comm), text, sum, size, -1, -1);
+    free(text);
 }
 
 static double random_unit(void)
@@ -151,8 +189,13 @@ static bool is_held(const char *call, long which)
     return true;
 }
 
-static void hold_collective(const char *call, long which)
+static void hold_collective(const char *call)
 {
+    long which = -1;
+
+    for (int i = 0; i < N_CALLS; i++)
+        if (!strcmp(calls[i].name, call))
+            which = calls[i].n++;
     if (!is_held(call, which))
         return;
     sleep_ms(hold.ms);
@@ -218,7 +261,7 @@ static void read_hold(int rank)
 
     if (!text)
         return;
-    if (sscanf(text, "%d,%15[A-Za-z],%ld,%ld,%lf", &wanted_rank, hold.call, &hold.which,
+    if (sscanf(text, "%d,%31[A-Za-z_],%ld,%ld,%lf", &wanted_rank, hold.call, &hold.which,
                &hold.step, &hold.ms) != 5) {
         fprintf(stderr, "pmpi_log: WEFT_PMPI_HOLD=%s: needs RANK,CALL,WHICH,STEP,MS\n",
                 text);
@@ -279,7 +322,8 @@ int MPI_Pcontrol(const int level, ...)
 {
     if (level == LEVEL_STEP_BEGIN) {
         step++;
-        n_reduces = n_bcasts = 0;
+        for (int i = 0; i < N_CALLS; i++)
+            calls[i].n = 0;
     }
     line("Pcontrol", -1, "-", level, -1, -1, -1);
     return MPI_SUCCESS;
@@ -300,6 +344,35 @@ int MPI_Comm_idup(MPI_Comm comm, MPI_Comm *newcomm, MPI_Request *request)
     started++;
     /* Both Open MPI and MPICH have written the handle by now. */
     line("Comm_idup", comm_number(comm), "-", add_comm(*newcomm), -1, -1, -1);
+    return code;
+}
+
+/* The number in the list at a rank's place. */
+static int host_of(const char *list, int rank)
+{
+    const char *at = list;
+
+    for (int i = 0; i < rank && at; i++)
+        at = strchr(at + 1, ',');
+    if (!at) {
+        fprintf(stderr, "pmpi_log: WEFT_PMPI_HOSTS=%s: needs one for rank %d\n", list,
+                rank);
+        PMPI_Abort(MPI_COMM_WORLD, 1);
+    }
+    return atoi(at + (*at == ','));
+}
+
+int MPI_Comm_split_type(MPI_Comm comm, int type, int key, MPI_Info info,
+                        MPI_Comm *newcomm)
+{
+    const char *hosts = getenv("WEFT_PMPI_HOSTS");
+    int rank, code;
+
+    PMPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    code = hosts && type == MPI_COMM_TYPE_SHARED
+               ? PMPI_Comm_split(comm, host_of(hosts, rank), key, newcomm)
+               : PMPI_Comm_split_type(comm, type, key, info, newcomm);
+    line("Comm_split_type", comm_number(comm), "-", add_comm(*newcomm), -1, -1, -1);
     return code;
 }
 
@@ -362,7 +435,7 @@ int MPI_Ireduce(const void *from, void *to, int count, MPI_Datatype type, MPI_Op
     delay();
     started++;
     call_line("Ireduce", comm, op, count, type, root, -1);
-    hold_collective("Ireduce", n_reduces++);
+    hold_collective("Ireduce");
     return PMPI_Ireduce(from, to, count, type, op, root, comm, request);
 }
 
@@ -372,7 +445,7 @@ int MPI_Ibcast(void *buf, int count, MPI_Datatype type, int root, MPI_Comm comm,
     delay();
     started++;
     call_line("Ibcast", comm, MPI_OP_NULL, count, type, root, -1);
-    hold_collective("Ibcast", n_bcasts++);
+    hold_collective("Ibcast");
     return PMPI_Ibcast(buf, count, type, root, comm, request);
 }
 
@@ -382,6 +455,7 @@ int MPI_Iallreduce(const void *from, void *to, int count, MPI_Datatype type, MPI
     delay();
     started++;
     call_line("Iallreduce", comm, op, count, type, -1, -1);
+    hold_collective("Iallreduce");
     return PMPI_Iallreduce(from, to, count, type, op, comm, request);
 }
 
@@ -392,6 +466,28 @@ int MPI_Iallgather(const void *from, int n_from, MPI_Datatype from_type, void *t
     started++;
     call_line("Iallgather", comm, MPI_OP_NULL, n_to, to_type, -1, -1);
     return PMPI_Iallgather(from, n_from, from_type, to, n_to, to_type, comm, request);
+}
+
+int MPI_Ireduce_scatter(const void *from, void *to, const int *counts, MPI_Datatype type,
+                        MPI_Op op, MPI_Comm comm, MPI_Request *request)
+{
+    delay();
+    started++;
+    counts_line("Ireduce_scatter", comm, op, counts, type);
+    hold_collective("Ireduce_scatter");
+    return PMPI_Ireduce_scatter(from, to, counts, type, op, comm, request);
+}
+
+int MPI_Iallgatherv(const void *from, int n_from, MPI_Datatype from_type, void *to,
+                    const int *counts, const int *places, MPI_Datatype to_type,
+                    MPI_Comm comm, MPI_Request *request)
+{
+    delay();
+    started++;
+    counts_line("Iallgatherv", comm, MPI_OP_NULL, counts, to_type);
+    hold_collective("Iallgatherv");
+    return PMPI_Iallgatherv(from, n_from, from_type, to, counts, places, to_type, comm,
+                            request);
 }
 
 int MPI_Ibarrier(MPI_Comm comm, MPI_Request *request)
@@ -413,6 +509,13 @@ int MPI_Bcast(void *buf, int count, MPI_Datatype type, int root, MPI_Comm comm)
 {
     call_line("Bcast", comm, MPI_OP_NULL, count, type, root, -1);
     return PMPI_Bcast(buf, count, type, root, comm);
+}
+
+int MPI_Allgather(const void *from, int n_from, MPI_Datatype from_type, void *to,
+                  int n_to, MPI_Datatype to_type, MPI_Comm comm)
+{
+    call_line("Allgather", comm, MPI_OP_NULL, n_to, to_type, -1, -1);
+    return PMPI_Allgather(from, n_from, from_type, to, n_to, to_type, comm);
 }
 
 int MPI_Barrier(MPI_Comm comm)
