@@ -41,6 +41,10 @@ int comm_size(const struct comm *c);
 const char *comm_library(const struct comm *c);
 /* CPU time that the communication thread has taken so far. LOCAL. */
 double comm_cpu_s(const struct comm *c);
+/* How long the communication thread may nap while messages are in flight and none moves;
+ * 0: it polls without pause. For measurements of what progress costs and is worth. */
+enum { COMM_LONGEST_NAP_US = 500 };
+void comm_set_longest_nap(struct comm *c, long us);
 /* Name of the host of this rank. */
 const char *comm_host(const struct comm *c);
 

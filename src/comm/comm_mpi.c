@@ -221,6 +221,7 @@ enum status comm_start(struct comm **out)
         return st;
     c->control = MPI_COMM_NULL;
     c->posts_end = &c->posts;
+    atomic_init(&c->longest_nap_us, COMM_LONGEST_NAP_US);
     if (gethostname(c->host, sizeof c->host - 1) != 0)
         strcpy(c->host, "unknown");
     init_sync(c);
@@ -291,6 +292,12 @@ const int *comm_host_numbers(const struct comm *c)
 const char *comm_library(const struct comm *c)
 {
     return c->library;
+}
+
+void comm_set_longest_nap(struct comm *c, long us)
+{
+    require(us >= 0);
+    atomic_store(&c->longest_nap_us, us);
 }
 
 double comm_cpu_s(const struct comm *c)

@@ -20,7 +20,8 @@ struct comm {
     char host[256];
     int *host_numbers; /* [size] */
     bool shares_memory;
-    int thread_level;  /* the least of all ranks */
+    int thread_level; /* the least of all ranks */
+    atomic_long longest_nap_us;
     char refusal[512]; /* why the start failed */
     enum status start_status;
 

@@ -16,7 +16,7 @@
 #include "comm/comm_private.h"
 
 static const double spin_s = 30e-6;
-enum { FIRST_NAP_US = 20, LONGEST_NAP_US = 500 };
+enum { FIRST_NAP_US = 20 };
 
 void comm_end_job(struct comm *c, int exit_code)
 {
@@ -84,11 +84,11 @@ static bool advance(struct comm *c)
 
 static long next_nap_us(const struct comm *c)
 {
-    double limit = LONGEST_NAP_US;
+    double limit = (double)atomic_load(&c->longest_nap_us);
 
     if (c->collectives)
         limit = fmin(limit, 1e6 / 64 * (clock_s() - c->moved_s));
-    return (long)fmax(FIRST_NAP_US, fmin(limit, 2.0 * (double)c->nap_us));
+    return (long)fmin(limit, fmax(FIRST_NAP_US, 2.0 * (double)c->nap_us));
 }
 
 /* Under lock. */
