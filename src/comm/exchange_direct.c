@@ -4,17 +4,19 @@
  * Each round of each phase has a sequence of sends and one of receives, in an order all
  * ranks share: reductions in block order, returns in reverse block order (the order in
  * which the forward pass needs parameters). Why bounded windows cannot block for ever:
- * docs/decisions/003-communication.md. Between two ranks the messages of a round are sent
- * and received in the same order, so a tag that has wrapped still finds its partner. */
+ * docs/decisions/003-communication.md. Rounds and phases never share a tag, and between
+ * two ranks the messages of a round are sent and received in the same order, so a tag
+ * that has wrapped still finds its partner. */
 #include "base/memory.h"
 #include "comm/comm_private.h"
 
 static int tag_of(const struct traffic *t, const struct message *m,
                   enum exchange_phase phase)
 {
-    size_t name = (m->block * (size_t)t->x->rounds + (size_t)m->round) * N_PHASES + phase;
+    size_t kinds = (size_t)t->x->rounds * N_PHASES;
+    size_t names = (size_t)t->tags / kinds;
 
-    return (int)(name % (size_t)t->tags);
+    return (int)(m->block % names * kinds + (size_t)m->round * N_PHASES + phase);
 }
 
 static MPI_Datatype type_of(const struct traffic *t, enum exchange_phase phase)

@@ -74,7 +74,10 @@ static enum status with_partner(const struct plan *p, enum exchange_phase phase,
     return st;
 }
 
-/* Partners from the next digit on, so that not all meet at one. */
+/* The partners one after another: i digits up for what is sent, i digits down for what is
+ * received. So the first messages of all ranks are for one another, then the second, and
+ * not all meet at one; and a window too narrow for what two ranks exchange fills with
+ * what the partner sends. */
 static enum status with_partners(const struct plan *p, enum exchange_phase phase,
                                  int round, size_t block, int rank, bool sends,
                                  struct transfers *out)
@@ -85,7 +88,8 @@ static enum status with_partners(const struct plan *p, enum exchange_phase phase
     enum status st = ST_OK;
 
     for (int i = 1; i < radix && st == ST_OK; i++)
-        st = with_partner(p, phase, j, block, rank, (own + i) % radix, sends, out);
+        st = with_partner(p, phase, j, block, rank,
+                          (own + (sends ? i : radix - i)) % radix, sends, out);
     return st;
 }
 
