@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: MIT
 """Several hosts on one machine: MPI programs on a network of known bandwidth and delay.
 
-    hosts.py run --hosts N [--ranks-per-host R] [--rate 1gbit] [--delay 50us] [--timeout S]
-                 [--mpi openmpi|mpich] [--env NAME=VALUE]... -- PROGRAM ARGS...
+    hosts.py run --hosts N [--ranks-per-host R] [--rate 1gbit] [--delay 50us] [--queue BYTES]
+                 [--mpi openmpi|mpich] [--env NAME=VALUE]... [--timeout SECONDS]
+                 -- PROGRAM ARGS...
     hosts.py why-not
 
 `run` exits with the program's code, 124 after a timeout, 128 + n after signal n, 77 (the
@@ -12,8 +13,8 @@ module: why_not() and the context manager Hosts.
 
 Every host is a network namespace with its own host name and its own /dev/shm, so that ranks
 of one host see each other's memory and ranks of two hosts do not. Whatever happens to the
-program, to this script or to the one that uses it, a guard process removes everything. docs/TESTBED.md
-explains the rest.
+program, to this script or to the one that uses it, a guard process removes everything.
+docs/TESTBED.md explains the rest.
 """
 
 import argparse
@@ -27,6 +28,7 @@ import tempfile
 import time
 
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
+RATE, DELAY, QUEUE = "1gbit", "50us", 1_000_000  # QUEUE: bytes
 SUBNET = "10.77.0"  # inside the namespaces only
 MAX_HOSTS = 64
 SEGMENT = 72000  # one segment of 64 KiB with the headers of its packets
@@ -55,13 +57,20 @@ exec ip netns exec "$host" unshare --uts sh -c '
 
 # ---- numbers with units ------------------------------------------------------------------
 
-def parse_rate(text):
-    """Bits a second of "1gbit", "100mbit", "20kbit" or "1000000"."""
-    text = str(text).lower()
-    for unit, factor in (("gbit", 1e9), ("mbit", 1e6), ("kbit", 1e3), ("bit", 1), ("", 1)):
+def parse_number(text, units, what):
+    """The number in front of one of the units, in the order of the table, times its factor."""
+    for unit, factor in units.items():
         if text.endswith(unit):
-            value = float(text[:len(text) - len(unit)]) * factor
-            break
+            try:
+                return float(text[:len(text) - len(unit)]) * factor
+            except ValueError:
+                break
+    raise ValueError(f"{what} '{text}': must be a number and one of {' '.join(units)}")
+
+
+def parse_rate(text):
+    """Bits a second of "1gbit", "100mbit", "500kbit"."""
+    value = parse_number(text, {"gbit": 1e9, "mbit": 1e6, "kbit": 1e3}, "rate")
     if not 1e5 <= value <= 1e11:
         raise ValueError(f"rate {text}: must be from 100kbit to 100gbit")
     return int(value)
@@ -69,13 +78,10 @@ def parse_rate(text):
 
 def parse_delay(text):
     """Nanoseconds of "50us", "1.5ms", "0"."""
-    text = str(text).lower()
-    for unit, factor in (("us", 1e3), ("ms", 1e6), ("ns", 1), ("s", 1e9), ("", 1e9)):
-        if text.endswith(unit):
-            value = float(text[:len(text) - len(unit)]) * factor
-            break
+    value = parse_number("0s" if text == "0" else text, {"us": 1e3, "ms": 1e6, "s": 1e9},
+                         "delay")
     if not 0 <= value <= 1e9:
-        raise ValueError(f"delay {text}: must be from 0 to 1s")
+        raise ValueError(f"delay {text}: must be from 0us to 1s")
     return int(value)
 
 
@@ -213,15 +219,20 @@ class Hosts:
     any two, `queue` bytes that may wait in the switch for each host before packets are lost.
     A context manager; close() does the same as leaving it.
 
+    Raises RuntimeError where why_not() has a reason, ValueError for impossible numbers.
+
     names       host names, also the names of the network namespaces
     addresses   their addresses
     folder      a scratch folder that goes with the hosts
     """
 
-    def __init__(self, n, rate="1gbit", delay="50us", queue=1_000_000):
+    def __init__(self, n, rate=RATE, delay=DELAY, queue=QUEUE):
         if not 1 <= n <= MAX_HOSTS:
             raise ValueError(f"{n} hosts: must be from 1 to {MAX_HOSTS}")
-        self.rate, self.delay, self.queue = parse_rate(rate), parse_delay(delay), int(queue)
+        reason = why_not()
+        if reason:
+            raise RuntimeError(reason)
+        self.rate, self.delay, self.queue = parse_rate(rate), parse_delay(delay), queue
         self.prefix = f"weft{os.getpid()}x{next(numbers)}"
         self.names = [f"{self.prefix}-{i}" for i in range(n)]
         self.addresses = [f"{SUBNET}.{i + 1}" for i in range(n)]
@@ -262,14 +273,20 @@ class Hosts:
 
     def mpi_command(self, command, ranks_per_host=1, env=None, mpi=None):
         """Words that run `command` on all hosts, host by host in rank order."""
+        if ranks_per_host < 1:
+            raise ValueError(f"{ranks_per_host} ranks per host: must be at least 1")
         command = [str(word) for word in command]
         mpi = mpi or ("mpich" if uses_mpich(command) else "openmpi")
         launch = {"openmpi": self._openmpi, "mpich": self._mpich}[mpi]
         return self.command(0, launch(ranks_per_host, env or {}) + command)
 
-    def mpirun(self, command, ranks_per_host=1, env=None, mpi=None, timeout=None, **options):
-        """subprocess.run of mpi_command(), with its result and its TimeoutExpired."""
+    def mpirun(self, command, ranks_per_host=1, env=None, mpi=None, timeout=None,
+               capture=False):
+        """Runs mpi_command() with what it needs; a result and a TimeoutExpired as those of
+        subprocess.run. `capture` keeps what it prints, as text."""
         words = self.mpi_command(command, ranks_per_host, env, mpi)
+        pipe = subprocess.PIPE if capture else None
+        options = {"stdout": pipe, "stderr": pipe, "text": capture}
         with subprocess.Popen(words, env=self.environment(), **options) as process:
             try:
                 out, err = process.communicate(timeout=timeout)
@@ -394,16 +411,41 @@ def raise_signalled(number, _):
 def command_run(options):
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, raise_signalled)
-    env = dict(pair.split("=", 1) for pair in options.env)
     try:
-        with Hosts(options.hosts, options.rate, options.delay) as hosts:
-            return hosts.mpirun(options.program, options.ranks_per_host, env, options.mpi,
-                                options.timeout).returncode
+        with Hosts(options.hosts, options.rate, options.delay, options.queue) as hosts:
+            return hosts.mpirun(options.program, options.ranks_per_host, dict(options.env),
+                                options.mpi, options.timeout).returncode
     except subprocess.TimeoutExpired:
-        print(f"hosts: not done after {options.timeout:g} s", file=sys.stderr)
+        print(f"hosts: not done after {options.timeout} s", file=sys.stderr)
         return TIMED_OUT
     except Signalled as e:
         return 128 + e.number
+
+
+def checked(parse):
+    """For argparse: the text, once it can be parsed."""
+    def check(text):
+        try:
+            parse(text)
+        except ValueError as e:
+            raise argparse.ArgumentTypeError(str(e)) from None
+        return text
+    return check
+
+
+def whole(least, most):
+    def parse(text):
+        if text.isdecimal() and least <= int(text) <= most:
+            return int(text)
+        raise argparse.ArgumentTypeError(f"'{text}': must be a number from {least} to {most}")
+    return parse
+
+
+def name_and_value(text):
+    name, equals, value = text.partition("=")
+    if not name or not equals:
+        raise argparse.ArgumentTypeError(f"'{text}': must be NAME=VALUE")
+    return name, value
 
 
 def parse(words):
@@ -411,13 +453,15 @@ def parse(words):
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("why-not")
     run = commands.add_parser("run")
-    run.add_argument("--hosts", type=int, required=True)
-    run.add_argument("--ranks-per-host", type=int, default=1)
-    run.add_argument("--rate", default="1gbit")
-    run.add_argument("--delay", default="50us")
+    run.add_argument("--hosts", type=whole(1, MAX_HOSTS), required=True)
+    run.add_argument("--ranks-per-host", type=whole(1, 1024), default=1)
+    run.add_argument("--rate", type=checked(parse_rate), default=RATE)
+    run.add_argument("--delay", type=checked(parse_delay), default=DELAY)
+    run.add_argument("--queue", type=whole(1, 1 << 30), default=QUEUE, metavar="BYTES")
     run.add_argument("--mpi", choices=("openmpi", "mpich"))
-    run.add_argument("--env", action="append", default=[], metavar="NAME=VALUE")
-    run.add_argument("--timeout", type=float)
+    run.add_argument("--env", type=name_and_value, action="append", default=[],
+                     metavar="NAME=VALUE")
+    run.add_argument("--timeout", type=whole(1, 1000000), metavar="SECONDS")
     run.add_argument("program", nargs="+")
     return parser.parse_args(words)
 
