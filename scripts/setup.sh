@@ -6,7 +6,7 @@
 packages_build="clang-19 libomp-19-dev cmake make pkg-config libopenmpi-dev openmpi-bin
 libdnnl-dev libpcre2-dev libjansson-dev libxxhash-dev libinih-dev"
 packages_quickstart="bible-kjv"
-packages_tests="libcmocka-dev python3"
+packages_tests="libcmocka-dev python3 iproute2"
 
 say() {
     printf '%s: %s\n' "$me" "$*"

@@ -17,7 +17,7 @@ sys.path.insert(0, os.path.join(HERE, "..", "support"))
 import hosts
 
 TRAFFIC = os.path.join(HERE, "traffic.py")
-SECONDS = 2.5
+SECONDS = 1.5
 ATTEMPTS = 3
 
 
@@ -94,7 +94,7 @@ def ask(bed, count, size):
 def round_trip(rate, delay):
     """A byte there and a byte back: twice the delay, and what waking up takes."""
     with hosts.Hosts(2, rate, delay) as bed:
-        least, median = ask(bed, 60, 1)
+        least, median = ask(bed, 50, 1)
         expected = 2 * bed.delay / 1e9
     complaints = []
     if not (expected - 100e-6 <= least and median <= expected + 3e-3):
@@ -105,7 +105,7 @@ def round_trip(rate, delay):
 def message(rate, size):
     """No part of a message after a pause passes faster than the link is."""
     with hosts.Hosts(2, rate, "0us") as bed:
-        least, median = ask(bed, 30, size)
+        least, median = ask(bed, 12, size)
         wire = size * 8 / bed.rate
     complaints = []
     if not (0.98 * wire <= least and median <= 1.2 * wire + 3e-3):

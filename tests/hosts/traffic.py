@@ -4,7 +4,7 @@
 
     traffic.py stream MINE SECONDS PEER...   prints "ready", reads the time at which to start
                                 and sends to all peers as fast as it can; prints the bits a
-                                second received from each host, from second 1 to 1 + SECONDS
+                                second received from each host in SECONDS, after half a second
     traffic.py answer MINE      sends a byte back for every message
     traffic.py ask PEER COUNT SIZE   prints the times from sending SIZE bytes to the answer
 
@@ -56,13 +56,13 @@ def stream(mine, seconds, peers):
     sleep_until(start)
     for peer in peers:
         threading.Thread(target=send, args=(peer,), daemon=True).start()
-    sleep_until(start + 1)
+    sleep_until(start + 0.5)
     first, begin = dict(counts), time.time()
-    sleep_until(start + 1 + seconds)
+    sleep_until(start + 0.5 + seconds)
     last, end = dict(counts), time.time()
     print(json.dumps({peer: (last[peer] - first.get(peer, 0)) * 8 / (end - begin)
                       for peer in last}), flush=True)
-    sleep_until(start + 1.5 + seconds)  # the others may still measure
+    sleep_until(start + 1 + seconds)  # the others may still measure
     os._exit(0)  # threads still send
 
 

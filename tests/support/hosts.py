@@ -38,6 +38,11 @@ STOP_SECONDS = 10.0  # what a program has to end after a signal
 TIMED_OUT = 124
 SKIPPED = 77
 
+# What ip netns and the remote shell do.
+PROBE = """mount -t sysfs weft /sys && mount -t tmpfs tmpfs /dev/shm && hostname weft &&
+mkdir -p /run/netns && mount --bind /run/netns /run/netns &&
+{ test -w /etc || { echo "/etc is read-only" >&2; exit 1; }; }"""
+
 numbers = itertools.count()
 
 # mpirun's remote shell: HOST COMMAND..., after options of ssh that mean nothing here.
@@ -107,8 +112,7 @@ def why_not():
                if not shutil.which(tool)]
     if missing:
         return f"not found: {', '.join(missing)} (Debian: iproute2, util-linux, hostname)"
-    probe = subprocess.run(["unshare", "--net", "--mount", "--uts", "sh", "-c",
-                            "mount -t tmpfs tmpfs /dev/shm && hostname weft"],
+    probe = subprocess.run(["unshare", "--net", "--mount", "--uts", "sh", "-c", PROBE],
                            capture_output=True, text=True, check=False)
     if probe.returncode:
         return f"namespaces are not allowed here: {probe.stderr.strip()}"
