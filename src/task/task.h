@@ -85,6 +85,22 @@ void task_event_complete(struct task_event event);
 void task_stats_reset(void);
 void task_stats_get(struct task_stats *out);
 
+/* Where the workers' time goes, by the labels of their tasks. Off unless asked for: it
+ * costs two readings of the thread's CPU clock a task. */
+struct task_label {
+    const char *label;
+    uint64_t count;
+    double busy_s; /* sum over workers of wall time inside bodies */
+    double cpu_s;  /* the same of CPU time: less where others use the cores too */
+};
+
+/* From the creator, between task_wait_all() and the next spawn. Starting forgets what
+ * was counted before; what is counted lasts until task_run() returns. */
+void task_profile_start(void);
+void task_profile_stop(void);
+/* Writes the first `most` rows, by descending busy_s; returns the number of labels. */
+size_t task_profile_get(struct task_label *out, size_t most);
+
 /* For tests: with a seed other than 0 the order in which ready tasks start is perturbed
  * (random short delays and shuffled priorities). 0 turns it off. Set by the environment
  * variable WEFT_TASK_SHUFFLE too, in task_configure_runtime(). No effect on the serial

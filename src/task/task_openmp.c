@@ -27,6 +27,7 @@
 #include "base/memory.h"
 #include "base/rng.h"
 #include "task/doorbell.h"
+#include "task/label_times.h"
 #include "task/meter.h"
 #include "task/records.h"
 
@@ -54,7 +55,9 @@ struct slot {
 
 static struct {
     struct slot *slots;
-    int threads; /* workers and creator */
+    int threads;               /* workers and creator */
+    struct label_times *times; /* one a thread, like the slots; NULL before the first */
+    bool profiling;
     struct records records;
     long limit;       /* of unfinished tasks, for the runtime's sake */
     size_t readers;   /* `in` dependencies since the last fence */
@@ -181,6 +184,8 @@ static void run_body(struct record *r, uintptr_t event)
     if (r->delay_us > 0)
         clock_nap_us((long)r->delay_us);
 
+    struct label_times *times = team.profiling ? &team.times[s - team.slots] : NULL;
+    double cpu_s = times ? label_times_cpu_s() : 0;
     double begin_s = clock_s();
 
     meter_body_begin(&team.meter, begin_s);
@@ -196,6 +201,8 @@ static void run_body(struct record *r, uintptr_t event)
 
     s->tasks++;
     s->busy_s += end_s - begin_s;
+    if (times)
+        label_times_add(times, r->label, end_s - begin_s, label_times_cpu_s() - cpu_s);
     ran = true;
     meter_body_end(&team.meter, end_s);
     take_part(r);
@@ -431,7 +438,10 @@ static void team_release(void)
 {
     records_release(&team.records);
     free(team.slots);
+    free(team.times);
     team.slots = NULL;
+    team.times = NULL;
+    team.profiling = false;
     team.running = false;
 }
 
@@ -497,6 +507,29 @@ void task_stats_get(struct task_stats *out)
         out->tasks += team.slots[i].tasks;
         out->busy_s += team.slots[i].busy_s;
     }
+}
+
+void task_profile_start(void)
+{
+    size_t bytes = (size_t)team.threads * sizeof *team.times;
+
+    if (!team.times)
+        team.times = aligned_alloc(CACHE_LINE, bytes);
+    if (!team.times)
+        bug("tasks: no memory for %zu bytes", bytes);
+    for (int i = 0; i < team.threads; i++)
+        team.times[i].n = 0;
+    team.profiling = true;
+}
+
+void task_profile_stop(void)
+{
+    team.profiling = false;
+}
+
+size_t task_profile_get(struct task_label *out, size_t most)
+{
+    return team.times ? label_times_sum(team.times, (size_t)team.threads, out, most) : 0;
 }
 
 void task_shuffle(uint64_t seed)

@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "base/memory.h"
+#include "task/label_times.h"
 #include "task/records.h"
 
 static struct {
@@ -15,6 +16,8 @@ static struct {
     pthread_cond_t changed;
     struct records records;
     struct task_stats stats;
+    struct label_times times;
+    bool profiling;
     bool running;
 } serial = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
 
@@ -28,6 +31,8 @@ void task_run(int workers, void (*creator)(void *arg), void *arg)
     require(!serial.running);
     serial.running = true;
     memset(&serial.stats, 0, sizeof serial.stats);
+    serial.times.n = 0;
+    serial.profiling = false;
     creator(arg);
     records_release(&serial.records);
     serial.running = false;
@@ -47,6 +52,7 @@ void task_spawn(const struct task *t)
     records_reset(&serial.records);
 
     struct record *r = records_take(&serial.records, t);
+    double cpu_s = serial.profiling ? label_times_cpu_s() : 0;
     double begin_s = clock_s();
 
     if (r->body)
@@ -56,6 +62,9 @@ void task_spawn(const struct task *t)
 
     serial.stats.tasks++;
     serial.stats.busy_s += end_s - begin_s;
+    if (serial.profiling)
+        label_times_add(&serial.times, r->label, end_s - begin_s,
+                        label_times_cpu_s() - cpu_s);
     if (t->has_event) {
         wait_for_event(r);
         serial.stats.all_idle_s += clock_s() - end_s;
@@ -85,6 +94,22 @@ void task_stats_reset(void)
 void task_stats_get(struct task_stats *out)
 {
     *out = serial.stats;
+}
+
+void task_profile_start(void)
+{
+    serial.times.n = 0;
+    serial.profiling = true;
+}
+
+void task_profile_stop(void)
+{
+    serial.profiling = false;
+}
+
+size_t task_profile_get(struct task_label *out, size_t most)
+{
+    return label_times_sum(&serial.times, 1, out, most);
 }
 
 void task_shuffle(uint64_t seed)
