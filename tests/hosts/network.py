@@ -18,7 +18,7 @@ import hosts
 
 TRAFFIC = os.path.join(HERE, "traffic.py")
 SECONDS = 1.5
-ATTEMPTS = 3
+ATTEMPTS = 5
 
 
 def start(bed, host, *words):

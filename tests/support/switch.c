@@ -37,14 +37,16 @@
 
 enum {
     MAX_PORTS = 64,
-    MAX_PACKET = 1 << 17, /* with its virtio_net_hdr */
+    MAX_PACKET = (1 << 16) + 256, /* with its virtio_net_hdr */
     SMALL_PACKET = 4096,
     READS = 16, /* from one port in a row */
     ETHERNET_MIN = 60,
     ETHERNET_GAP = 24, /* preamble, checksum, pause */
+    ETHERNET_FULL = 1514 + ETHERNET_GAP,
 };
 
 static const int64_t NEVER = INT64_MAX;
+
 struct packet {
     struct packet *next;
     int64_t time; /* coming: begins to reach the other link; going: is there */
@@ -89,8 +91,7 @@ static int64_t later(int64_t a, int64_t b)
     return a > b ? a : b;
 }
 
-/* ---- packets
- * ---------------------------------------------------------------------------- */
+/* ---- packets --------------------------------------------------------------------- */
 
 static struct packet *packet_new(size_t size)
 {
@@ -110,14 +111,18 @@ static struct packet *large_take(void)
 }
 
 /* Large packets are kept: fresh memory costs a page fault every 4 KiB. */
-static void packet_free(struct packet *p)
+static void large_return(struct packet *p)
 {
-    if (p->size <= SMALL_PACKET) {
-        free(p);
-        return;
-    }
     p->next = spare;
     spare = p;
+}
+
+static void packet_free(struct packet *p)
+{
+    if (p->size <= SMALL_PACKET)
+        free(p);
+    else
+        large_return(p);
 }
 
 static void fifo_put(struct fifo *f, struct packet *p)
@@ -166,9 +171,9 @@ static size_t wire_bytes(const struct packet *p)
     return s.payload + packets * (s.headers + ETHERNET_GAP);
 }
 
-static int64_t time_on_wire(const struct packet *p)
+static int64_t wire_time(size_t bytes)
 {
-    return (int64_t)((double)wire_bytes(p) * ns_per_byte);
+    return (int64_t)((double)bytes * ns_per_byte);
 }
 
 static uint16_t load16(const uint8_t *at)
@@ -221,8 +226,7 @@ static int destination(const struct packet *p)
     return to >= 0 && to < n_ports ? to : -1;
 }
 
-/* ---- the way of a packet
- * ---------------------------------------------------------------- */
+/* ---- the way of a packet --------------------------------------------------------- */
 
 /* Read from a host: its link is occupied, and then the delay passes. */
 static void packet_comes(struct port *from, struct packet *p, int64_t now)
@@ -232,8 +236,8 @@ static void packet_comes(struct port *from, struct packet *p, int64_t now)
         packet_free(p);
         return;
     }
-    p->wire_ns = time_on_wire(p);
-    int64_t first = (int64_t)(1538 * ns_per_byte);
+    p->wire_ns = wire_time(wire_bytes(p));
+    int64_t first = wire_time(ETHERNET_FULL);
     int64_t start = later(now, from->up_free);
     from->up_free = start + p->wire_ns;
     p->time = start + (p->wire_ns < first ? p->wire_ns : first) + delay_ns;
@@ -251,7 +255,7 @@ static bool fits(struct packet *p, int64_t room_ns)
     if (packets == 0 || s.payload <= s.each * packets)
         return false;
     cut_segment(p, packets);
-    p->wire_ns = time_on_wire(p);
+    p->wire_ns = wire_time(wire_bytes(p));
     return true;
 }
 
@@ -326,37 +330,43 @@ static int64_t next_time(void)
     return next;
 }
 
+/* A small packet moves into memory of its own size, and the large one is spare again. */
+static struct packet *shrink(struct packet *large)
+{
+    if (large->size > SMALL_PACKET)
+        return large;
+    struct packet *p = packet_new(large->size);
+    p->size = large->size;
+    memcpy(p->data, large->data, large->size);
+    large_return(large);
+    return p;
+}
+
 static void read_port(struct port *from, int64_t arrival)
 {
     for (int i = 0; i < READS; i++) {
         struct packet *p = large_take();
         ssize_t n = read(from->fd, p->data, MAX_PACKET);
-        p->size = n < 0 ? MAX_PACKET : (size_t)n;
         if (n < 0) {
-            packet_free(p);
+            if (errno != EAGAIN && errno != EINTR)
+                die("read from", "a TAP device");
+            large_return(p);
             return;
         }
-        if (p->size <= SMALL_PACKET) {
-            struct packet *small = packet_new(p->size);
-            memcpy(small->data, p->data, p->size);
-            small->size = p->size;
-            p->next = spare;
-            spare = p;
-            p = small;
-        }
-        packet_comes(from, p, arrival);
+        p->size = (size_t)n;
+        packet_comes(from, shrink(p), arrival);
     }
 }
 
-/* A sleeper wakes late, by tens of microseconds on a virtual machine. `lag_ns` follows
- * the median of what timers show of it. Timers are set earlier by as much, packets that
- * woke the sleeper are taken to have come earlier by as much, and what is due within half
- * of it is done at once: another sleep would end later than that. */
+/* A sleeper wakes late, by tens of microseconds on a virtual machine, and the interrupt
+ * of a timer takes as much of the processor. `lag_ns` follows the median of what timers
+ * show of it. Timers are set earlier by as much, packets that woke the sleeper are taken
+ * to have come earlier by as much, and what is due within it is done at once. */
 static void learn_lag(int64_t late)
 {
-    const int64_t step = 250, least = 1000, most = 100000;
+    const int64_t step = 250, most = 100000;
     lag_ns += late > lag_ns ? step : -step;
-    lag_ns = lag_ns < least ? least : lag_ns > most ? most : lag_ns;
+    lag_ns = lag_ns < 0 ? 0 : lag_ns > most ? most : lag_ns;
 }
 
 /* Sleeps until there is something to read or deliver; returns when that came to be. */
@@ -388,8 +398,7 @@ static _Noreturn void carry(void)
     }
 }
 
-/* ---- set-up
- * ----------------------------------------------------------------------------- */
+/* ---- set-up ---------------------------------------------------------------------- */
 
 static void enter(const char *path)
 {
