@@ -114,8 +114,9 @@ static void spawn_task(struct engine *e, const char *label, int priority, task_b
                        const struct job *job, bool has_event)
 {
     struct dependencies *d = &e->deps;
+    bool simulated = e->cost_s > 0 && job && job->work != WORK_NONE;
     struct task t = {.label = label,
-                     .body = body,
+                     .body = simulated ? simulate_work : body,
                      .args = job,
                      .args_bytes = job ? sizeof *job : 0,
                      .priority = priority,

@@ -125,18 +125,24 @@ static enum status describe(const struct engine_options *o, const struct layout 
     return st;
 }
 
+enum status engine_cut(const struct engine_options *o, int ranks, const int *hosts,
+                       struct layout *layout, struct grid *grid, struct plan *plan)
+{
+    enum status st = make_layout(o, ranks, layout);
+
+    if (st == ST_OK)
+        st = make_grid(o, ranks, hosts, grid);
+    return st == ST_OK ? plan_blocks(o, layout, grid, plan) : st;
+}
+
 enum status engine_make_plan(const struct engine_options *o, int rank, int ranks,
                              const int *hosts, struct engine_plan *out)
 {
     struct layout layout = {0};
     struct grid grid = {0};
     struct plan plan = {0};
-    enum status st = make_layout(o, ranks, &layout);
+    enum status st = engine_cut(o, ranks, hosts, &layout, &grid, &plan);
 
-    if (st == ST_OK)
-        st = make_grid(o, ranks, hosts, &grid);
-    if (st == ST_OK)
-        st = plan_blocks(o, &layout, &grid, &plan);
     if (st == ST_OK)
         st = describe(o, &layout, &plan, rank, out);
     plan_release(&plan);
@@ -259,13 +265,10 @@ static enum status make_plans(struct engine *e, struct engine_plan *memory)
 {
     const struct engine_options *o = &e->options;
     const int *hosts = comm_shares_memory(e->comm) ? comm_host_numbers(e->comm) : NULL;
-    enum status st = make_layout(o, comm_size(e->comm), &e->layout);
+    enum status st =
+        engine_cut(o, comm_size(e->comm), hosts, &e->layout, &e->grid, &e->plan);
 
     e->split = splits_embedding(o, comm_size(e->comm));
-    if (st == ST_OK)
-        st = make_grid(o, comm_size(e->comm), hosts, &e->grid);
-    if (st == ST_OK)
-        st = plan_blocks(o, &e->layout, &e->grid, &e->plan);
     if (st == ST_OK)
         st = describe(o, &e->layout, &e->plan, comm_rank(e->comm), memory);
     return st;
@@ -283,6 +286,8 @@ static enum status build(struct engine *e, const struct engine_plan *memory)
         st = allocate_scratch(e);
     if (st == ST_OK)
         st = sentinels_init(e);
+    if (st == ST_OK)
+        st = simulation_init(e);
     if (st == ST_OK && e->split)
         st = rows_init(e);
     return st;
@@ -475,6 +480,7 @@ static void run_window(struct engine *e, bool local_failure)
     spawn_pending_update(e, true);
     e->next_block = 0;
     e->spawned = 0;
+    e->window++;
     for (size_t a = 0; a < e->options.accum; a++) {
         bound_graph(e);
         spawn_forward(e, a);

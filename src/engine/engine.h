@@ -45,6 +45,10 @@ struct engine_options {
     struct adamw_options adamw;
     double clip; /* global norm; 0 = off */
     const struct kernels *kernels;
+    /* Seconds that forward and backward of a step take on this rank: tasks only wait for
+     * their share of it and compute nothing (losses and gradients are zero), everything
+     * else is real. So one machine stands for several. 0: they compute. */
+    double compute_s;
 };
 
 /* What a run will take on one rank, before anything is allocated. */

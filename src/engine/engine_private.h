@@ -6,6 +6,7 @@
 
 #include "base/memory.h"
 #include "engine/engine.h"
+#include "engine/profile.h"
 #include "model/model.h"
 #include "task/task.h"
 
@@ -102,6 +103,8 @@ struct engine {
     bool stop_wanted, save_wanted; /* to be said with the next agreement */
     bool update_pending;
     struct adamw adamw; /* of the pending update */
+    double cost_s;      /* simulated compute: time of a unit of work_cost() on a worker */
+    uint64_t window;    /* number of the one that is running */
 };
 
 /* What most task bodies need to know; copied into the task. */
@@ -109,6 +112,7 @@ struct job {
     struct engine *e;
     size_t l, i, j; /* layer and tile numbers */
     size_t a;       /* micro-batch */
+    enum work work; /* of a computing task, with i and j its tiles there */
     int round;      /* of a reduction */
     bool accumulate;
     bool failed; /* agreement: this rank could not fill its buffers */
@@ -116,6 +120,12 @@ struct job {
      * keeps a task's arguments until the window is over. */
     struct task_event event;
 };
+
+/* ---- engine.c ---- */
+/* Layout, grid and block plan of a run, for the cost model too. All three zeroed before,
+ * and to be released whatever is returned. */
+enum status engine_cut(const struct engine_options *o, int ranks, const int *hosts,
+                       struct layout *layout, struct grid *grid, struct plan *plan);
 
 /* ---- deps.c: building one task after another ---- */
 enum status sentinels_init(struct engine *e);
@@ -137,6 +147,12 @@ void scratch_give(struct scratch_pool *p, float *piece);
 
 /* Index of a slice in layout order, for S_GRAD and S_PARAM. */
 size_t slice_index(const struct engine *e, enum tensor_kind kind, size_t layer);
+
+/* ---- simulate.c ---- */
+/* With options.compute_s: how long a unit of cost lasts. */
+enum status simulation_init(struct engine *e);
+/* In place of a computing task's body. */
+void simulate_work(void *args, struct task_event event);
 
 /* ---- graph_forward.c, graph_backward.c ---- */
 void spawn_forward(struct engine *e, size_t a);

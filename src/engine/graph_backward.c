@@ -94,13 +94,13 @@ static void spawn_final_norm(struct engine *e, bool accumulate)
         makes(e, S_DX, (L - 1) % 2, r);
         makes(e, S_DLNFW, 0, r);
         spawn(e, "final norm backward", PRIORITY_PATH, do_final_norm_bwd,
-              &(struct job){.e = e, .i = r});
+              &(struct job){.e = e, .work = WORK_FINAL_NORM_BWD, .i = r});
     }
     needs_range(e, S_DLNFW, 0, 0, t->row_tiles);
     makes(e, S_GRAD, slice_index(e, LNFB, 0), 0);
     makes(e, S_GRAD, slice_index(e, LNFW, 0), 0);
     spawn(e, "final norm gradient", PRIORITY_WEIGHT_GRAD, do_final_norm_weights,
-          &(struct job){.e = e, .accumulate = accumulate});
+          &(struct job){.e = e, .work = WORK_FINAL_NORM_GRAD, .accumulate = accumulate});
 }
 
 /* Sentinels of what the gradient of one matrix is made of. */
@@ -140,8 +140,12 @@ static void spawn_weight_grad(struct engine *e, enum tensor_kind weight,
         makes(e, S_GRAD, slice_index(e, bias, l), o);
         makes(e, S_GRAD, slice_index(e, weight, l), o);
         spawn(e, "weight gradient", PRIORITY_WEIGHT_GRAD, do_weight_grad,
-              &(struct job){
-                  .e = e, .l = l, .i = o, .j = (size_t)weight, .accumulate = accumulate});
+              &(struct job){.e = e,
+                            .work = WORK_WEIGHT_GRAD,
+                            .l = l,
+                            .i = o,
+                            .j = (size_t)weight,
+                            .accumulate = accumulate});
     }
 }
 
@@ -151,7 +155,11 @@ static void spawn_norm_grad(struct engine *e, size_t l, bool second, bool accumu
     makes(e, S_GRAD, slice_index(e, second ? LN2B : LN1B, l), 0);
     makes(e, S_GRAD, slice_index(e, second ? LN2W : LN1W, l), 0);
     spawn(e, "norm gradient", PRIORITY_WEIGHT_GRAD, do_norm_weights,
-          &(struct job){.e = e, .l = l, .j = second ? 2 : 1, .accumulate = accumulate});
+          &(struct job){.e = e,
+                        .work = WORK_NORM_GRAD,
+                        .l = l,
+                        .j = second ? 2 : 1,
+                        .accumulate = accumulate});
 }
 
 static void spawn_mlp_bwd(struct engine *e, size_t l)
@@ -161,7 +169,7 @@ static void spawn_mlp_bwd(struct engine *e, size_t l)
         needs(e, S_MID, l, r);
         makes(e, S_WORK2, l % 2, r);
         spawn(e, "mlp backward", PRIORITY_PATH, do_mlp_bwd,
-              &(struct job){.e = e, .l = l, .i = r});
+              &(struct job){.e = e, .work = WORK_MLP_BWD, .l = l, .i = r});
     }
 }
 
@@ -179,7 +187,8 @@ static void spawn_attention_bwd(struct engine *e, size_t l)
             needs(e, S_ATT, l, b * t->head_groups + g);
             makes(e, S_DQKV, l % 2, b * t->head_groups + g);
             spawn(e, "attention backward", PRIORITY_PATH, do_attention_bwd,
-                  &(struct job){.e = e, .l = l, .i = b, .j = g});
+                  &(struct job){
+                      .e = e, .work = WORK_ATTENTION_BWD, .l = l, .i = b, .j = g});
         }
     }
 }
@@ -199,7 +208,7 @@ static void spawn_qkv_bwd(struct engine *e, size_t l)
         makes(e, S_WORK1, l % 2, r);
         makes(e, S_DX, (l + 1) % 2, r);
         spawn(e, "qkv backward", PRIORITY_PATH, do_qkv_bwd,
-              &(struct job){.e = e, .l = l, .i = r});
+              &(struct job){.e = e, .work = WORK_QKV_BWD, .l = l, .i = r});
     }
 }
 
@@ -212,7 +221,8 @@ static void spawn_embedding_bwd(struct engine *e, size_t a)
         needs_range(e, S_DX, 1, 0, t->row_tiles);
         makes(e, S_GRAD, slice_index(e, WPE, 0), i);
         spawn(e, "position gradient", PRIORITY_WEIGHT_GRAD, do_positions,
-              &(struct job){.e = e, .i = i, .accumulate = a > 0});
+              &(struct job){
+                  .e = e, .work = WORK_POSITION_GRAD, .i = i, .accumulate = a > 0});
     }
     if (e->split) {
         spawn_row_gradients(e, a);
@@ -222,7 +232,7 @@ static void spawn_embedding_bwd(struct engine *e, size_t a)
         needs_range(e, S_DX, 1, 0, t->row_tiles);
         makes(e, S_GRAD, slice_index(e, WTE, 0), v);
         spawn(e, "token gradient", PRIORITY_WEIGHT_GRAD, do_tokens,
-              &(struct job){.e = e, .i = v, .a = a});
+              &(struct job){.e = e, .work = WORK_TOKEN_GRAD, .i = v, .a = a});
     }
 }
 

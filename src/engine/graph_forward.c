@@ -132,7 +132,8 @@ static void spawn_layer(struct engine *e, size_t l)
         needs_param(e, QKVB, l);
         makes(e, S_QKV, l, r);
         makes(e, S_WORK1, l % 2, r);
-        spawn(e, "qkv", PRIORITY_PATH, do_qkv, &(struct job){.e = e, .l = l, .i = r});
+        spawn(e, "qkv", PRIORITY_PATH, do_qkv,
+              &(struct job){.e = e, .work = WORK_QKV, .l = l, .i = r});
     }
     for (size_t b = 0; b < t->B; b++) {
         for (size_t g = 0; g < t->head_groups; g++) {
@@ -142,7 +143,7 @@ static void spawn_layer(struct engine *e, size_t l)
             needs_range(e, S_QKV, l, first, last);
             makes(e, S_ATT, l, b * t->head_groups + g);
             spawn(e, "attention", PRIORITY_PATH, do_attention,
-                  &(struct job){.e = e, .l = l, .i = b, .j = g});
+                  &(struct job){.e = e, .work = WORK_ATTENTION, .l = l, .i = b, .j = g});
         }
     }
     for (size_t r = 0; r < t->row_tiles; r++) {
@@ -159,7 +160,8 @@ static void spawn_layer(struct engine *e, size_t l)
         makes(e, S_MID, l, r);
         makes(e, S_WORK2, l % 2, r);
         makes(e, S_X, l + 1, r);
-        spawn(e, "mlp", PRIORITY_PATH, do_mlp, &(struct job){.e = e, .l = l, .i = r});
+        spawn(e, "mlp", PRIORITY_PATH, do_mlp,
+              &(struct job){.e = e, .work = WORK_MLP, .l = l, .i = r});
     }
 }
 
@@ -176,7 +178,7 @@ void spawn_forward(struct engine *e, size_t a)
         needs_param(e, WPE, 0);
         makes(e, S_X, 0, r);
         spawn(e, "embedding", PRIORITY_PATH, do_embedding,
-              &(struct job){.e = e, .i = r, .a = a});
+              &(struct job){.e = e, .work = WORK_EMBEDDING, .i = r, .a = a});
     }
     for (size_t l = 0; l < L; l++)
         spawn_layer(e, l);
@@ -186,7 +188,7 @@ void spawn_forward(struct engine *e, size_t a)
         needs_param(e, LNFB, 0);
         makes(e, S_LNF, 0, r);
         spawn(e, "final norm", PRIORITY_PATH, do_final_norm,
-              &(struct job){.e = e, .i = r});
+              &(struct job){.e = e, .work = WORK_FINAL_NORM, .i = r});
     }
 }
 
@@ -211,11 +213,12 @@ static void spawn_chunk_loss(struct engine *e, size_t a, size_t c)
         needs(e, S_WTE, 0, v);
         makes(e, S_LOGITS, c % 2, v);
         spawn(e, "logits", PRIORITY_PATH, do_logits,
-              &(struct job){.e = e, .i = c, .j = v});
+              &(struct job){.e = e, .work = WORK_LOGITS, .i = c, .j = v});
     }
     needs_range(e, S_LOGITS, c % 2, 0, t->vocab_tiles);
     makes(e, S_LOSS, 0, c);
-    spawn(e, "loss", PRIORITY_PATH, do_loss, &(struct job){.e = e, .i = c, .a = a});
+    spawn(e, "loss", PRIORITY_PATH, do_loss,
+          &(struct job){.e = e, .work = WORK_LOSS, .i = c, .a = a});
 }
 
 static void spawn_chunk_grad(struct engine *e, size_t a, size_t c)
@@ -229,13 +232,13 @@ static void spawn_chunk_grad(struct engine *e, size_t a, size_t c)
         needs(e, S_LOSS, 0, c);
         makes(e, S_LOGITS, c % 2, v);
         spawn(e, "softmax gradient", PRIORITY_PATH, do_softmax_grad,
-              &(struct job){.e = e, .i = c, .j = v, .a = a});
+              &(struct job){.e = e, .work = WORK_SOFTMAX_GRAD, .i = c, .j = v, .a = a});
     }
     for (size_t r = rows.first; r < rows.last; r++) {
         needs_range(e, S_LOGITS, c % 2, 0, t->vocab_tiles);
         makes(e, S_DLNF, 0, r);
         spawn(e, "head input gradient", PRIORITY_PATH, do_head_input_grad,
-              &(struct job){.e = e, .i = c, .j = r});
+              &(struct job){.e = e, .work = WORK_HEAD_INPUT_GRAD, .i = c, .j = r});
     }
     for (size_t v = 0; v < t->vocab_tiles; v++) {
         needs(e, S_LOGITS, c % 2, v);
@@ -243,7 +246,11 @@ static void spawn_chunk_grad(struct engine *e, size_t a, size_t c)
         makes(e, S_GRAD, wte, v);
         spawn(e, "head weight gradient",
               e->split ? PRIORITY_WEIGHT_GRAD : PRIORITY_BACKGROUND, do_head_weight_grad,
-              &(struct job){.e = e, .i = c, .j = v, .accumulate = accumulate});
+              &(struct job){.e = e,
+                            .work = WORK_HEAD_WEIGHT_GRAD,
+                            .i = c,
+                            .j = v,
+                            .accumulate = accumulate});
     }
 }
 

@@ -1,0 +1,417 @@
+/* SPDX-License-Identifier: MIT */
+/* Costs of tasks, and the order in which workers come to them: that of graph_forward.c
+ * and graph_backward.c, where a layer's weight gradients go before the input gradients of
+ * the layer below. */
+#include "engine/profile.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "base/memory.h"
+
+/* Work on an element, in operations of a matrix product that take as long. Measured on a
+ * 124M model with oneDNN's products on one AVX-512 core: docs/COST-MODEL.md. */
+static const double norm_cost = 60;
+static const double gelu_cost = 60;
+static const double softmax_cost = 90;
+static const double copy_cost = 20;
+
+/* Attention's products, both halves of the score matrix: half of them are left out, at
+ * half the speed of a large product. */
+enum { ATTENTION_FORWARD = 4, ATTENTION_BACKWARD = 10 };
+
+static double heads_cost(const struct shape *s, const struct tiling *t, size_t group,
+                         double products)
+{
+    size_t first, last;
+    double T = (double)t->T;
+
+    tiling_heads(t, s, group, &first, &last);
+    return (double)(last - first) * products * T * T * (double)(s->C / s->H);
+}
+
+static double vocabulary_rows(const struct shape *s, const struct tiling *t, size_t v)
+{
+    size_t begin = v * t->vocab_tile;
+
+    return (double)(min_size(s->Vp, begin + t->vocab_tile) - begin);
+}
+
+static double weight_grad_cost(const struct shape *s, const struct tiling *t, size_t o,
+                               enum tensor_kind kind)
+{
+    size_t tile = tiling_weight_rows(s, kind);
+    size_t out, in;
+
+    tensor_dims(s, kind, &out, &in);
+    return 2.0 * (double)t->N * (double)(min_size(out, (o + 1) * tile) - o * tile) *
+           (double)in;
+}
+
+/* Per row: what a task of rows costs. */
+static double row_cost(const struct shape *s, enum work work)
+{
+    double C = (double)s->C;
+    double products = 2 * C * C;
+
+    switch (work) {
+    case WORK_EMBEDDING:
+        return copy_cost * C;
+    case WORK_QKV:
+        return 3 * products + norm_cost * C;
+    case WORK_MLP:
+        return 9 * products + norm_cost * C + gelu_cost * 4 * C;
+    case WORK_FINAL_NORM:
+        return norm_cost * C;
+    case WORK_FINAL_NORM_BWD:
+        return 2 * norm_cost * C;
+    case WORK_MLP_BWD:
+        return 9 * products + 3 * norm_cost * C + 2 * gelu_cost * 4 * C;
+    case WORK_QKV_BWD:
+        return 3 * products + 3 * norm_cost * C;
+    default:
+        bug("no cost of a row in work %d", (int)work);
+    }
+}
+
+double work_cost(const struct shape *s, const struct tiling *t, enum work work, size_t i,
+                 size_t j)
+{
+    double C = (double)s->C;
+
+    switch (work) {
+    case WORK_NONE:
+    case WORK_KINDS:
+        return 0;
+    case WORK_ATTENTION:
+        return heads_cost(s, t, j, ATTENTION_FORWARD);
+    case WORK_ATTENTION_BWD:
+        return heads_cost(s, t, j, ATTENTION_BACKWARD);
+    case WORK_LOGITS:
+        return (double)tiling_chunk_rows(t, i).rows * vocabulary_rows(s, t, j) *
+               (2 * C + softmax_cost);
+    case WORK_LOSS:
+        return (double)tiling_chunk_rows(t, i).rows * (double)t->vocab_tiles *
+               softmax_cost;
+    case WORK_SOFTMAX_GRAD:
+        return (double)tiling_chunk_rows(t, i).rows * vocabulary_rows(s, t, j) *
+               softmax_cost;
+    case WORK_HEAD_WEIGHT_GRAD:
+        return (double)tiling_chunk_rows(t, i).rows * vocabulary_rows(s, t, j) * 2 * C;
+    case WORK_HEAD_INPUT_GRAD:
+        return (double)tiling_rows(t, j).rows * (double)s->Vp * 2 * C;
+    case WORK_FINAL_NORM_GRAD:
+    case WORK_NORM_GRAD:
+        return (double)t->row_tiles * 2 * C * copy_cost;
+    case WORK_WEIGHT_GRAD:
+        return weight_grad_cost(s, t, i, (enum tensor_kind)j);
+    case WORK_POSITION_GRAD:
+        return (double)t->N * C * copy_cost / (double)tiling_grad_tiles(t, s, WPE);
+    case WORK_TOKEN_GRAD:
+        return (double)t->N * C * copy_cost / (double)t->vocab_tiles;
+    default:
+        return (double)tiling_rows(t, i).rows * row_cost(s, work);
+    }
+}
+
+/* ---- the way through a step ---- */
+
+/* Workers take tasks in turn as they become free. Where a stage needs all of the one
+ * before they wait for one another; what lies between two such points runs side by side.
+ */
+struct walk {
+    struct profile *p;
+    const struct layout *layout;
+    struct tiling tiling;
+    bool split; /* wte goes first */
+    bool first, last;
+    double *free; /* [workers] when each is */
+    int workers;
+    double begin;   /* of the stage: the last meeting */
+    double cost;    /* so far, of all workers */
+    double squares; /* of the costs of tasks */
+};
+
+/* Returns when the task ends. */
+static double task(struct walk *w, enum work work, size_t i, size_t j)
+{
+    double cost = work_cost(&w->layout->shape, &w->tiling, work, i, j);
+    int first = 0;
+
+    for (int k = 1; k < w->workers; k++)
+        if (w->free[k] < w->free[first])
+            first = k;
+    w->cost += cost;
+    w->squares += cost * cost;
+    return w->free[first] += cost;
+}
+
+static double end_of(const struct walk *w)
+{
+    double end = 0;
+
+    for (int k = 0; k < w->workers; k++)
+        end = fmax(end, w->free[k]);
+    return end;
+}
+
+/* All workers wait for the last. */
+static void meet(struct walk *w)
+{
+    w->begin = end_of(w);
+    for (int k = 0; k < w->workers; k++)
+        w->free[k] = w->begin;
+}
+
+static void row_tasks(struct walk *w, enum work work)
+{
+    for (size_t r = 0; r < w->tiling.row_tiles; r++)
+        task(w, work, r, 0);
+}
+
+static void attention_tasks(struct walk *w, enum work work)
+{
+    for (size_t b = 0; b < w->tiling.B; b++)
+        for (size_t g = 0; g < w->tiling.head_groups; g++)
+            task(w, work, b, g);
+}
+
+static struct profile_slice *slice_of(const struct walk *w, enum tensor_kind kind,
+                                      size_t l)
+{
+    return &w->p->slices[layout_slice(w->layout, kind, l) - w->layout->slices];
+}
+
+/* By the stage that begins. */
+static void needs(struct walk *w, enum tensor_kind kind, size_t l)
+{
+    if (w->first)
+        slice_of(w, kind, l)->need = w->begin;
+}
+
+static void is_ready(struct walk *w, enum tensor_kind kind, size_t l, double begin,
+                     double end)
+{
+    struct profile_slice *s = slice_of(w, kind, l);
+
+    if (!w->last)
+        return;
+    s->ready_begin = begin;
+    s->ready_end = end;
+}
+
+static void forward(struct walk *w)
+{
+    static const enum tensor_kind attention[] = {LN1W, LN1B, QKVW, QKVB};
+    static const enum tensor_kind mlp[] = {ATTPROJW, ATTPROJB, LN2W,    LN2B,
+                                           FCW,      FCB,      FCPROJW, FCPROJB};
+
+    meet(w);
+    if (!w->split)
+        needs(w, WTE, 0);
+    needs(w, WPE, 0);
+    row_tasks(w, WORK_EMBEDDING);
+    for (size_t l = 0; l < w->layout->shape.L; l++) {
+        meet(w);
+        for (size_t k = 0; k < sizeof attention / sizeof *attention; k++)
+            needs(w, attention[k], l);
+        row_tasks(w, WORK_QKV);
+        meet(w);
+        attention_tasks(w, WORK_ATTENTION);
+        meet(w);
+        for (size_t k = 0; k < sizeof mlp / sizeof *mlp; k++)
+            needs(w, mlp[k], l);
+        row_tasks(w, WORK_MLP);
+    }
+    meet(w);
+    needs(w, LNFW, 0);
+    needs(w, LNFB, 0);
+    row_tasks(w, WORK_FINAL_NORM);
+}
+
+/* The last two chunks' weight gradients hold up nothing but wte itself: unless that goes
+ * first they wait for the end of backward. */
+static bool waits(const struct walk *w, size_t chunk)
+{
+    return !w->split && chunk + 2 >= w->tiling.chunks;
+}
+
+static double head_weight_grads(struct walk *w, size_t chunk)
+{
+    double end = w->begin;
+
+    for (size_t v = 0; v < w->tiling.vocab_tiles; v++)
+        end = fmax(end, task(w, WORK_HEAD_WEIGHT_GRAD, chunk, v));
+    return end;
+}
+
+/* Gradients of a chunk, beside the logits of the next one. */
+static void chunk_grads(struct walk *w, size_t c)
+{
+    const struct tiling *t = &w->tiling;
+    size_t end = min_size(t->row_tiles, (c + 1) * t->chunk_tiles);
+
+    for (size_t v = 0; v < t->vocab_tiles; v++)
+        task(w, WORK_SOFTMAX_GRAD, c, v);
+    if (!waits(w, c)) {
+        double last = head_weight_grads(w, c);
+
+        if (w->split)
+            is_ready(w, WTE, 0, w->begin, last);
+    }
+    for (size_t r = c * t->chunk_tiles; r < end; r++)
+        task(w, WORK_HEAD_INPUT_GRAD, c, r);
+}
+
+static void head(struct walk *w)
+{
+    const struct tiling *t = &w->tiling;
+
+    meet(w);
+    if (w->split)
+        needs(w, WTE, 0);
+    for (size_t c = 0; c < t->chunks; c++) {
+        for (size_t v = 0; v < t->vocab_tiles; v++)
+            task(w, WORK_LOGITS, c, v);
+        task(w, WORK_LOSS, c, 0);
+        meet(w);
+        chunk_grads(w, c);
+    }
+}
+
+static void weight_grads(struct walk *w, enum tensor_kind weight, enum tensor_kind bias,
+                         size_t l)
+{
+    size_t tiles = tiling_grad_tiles(&w->tiling, &w->layout->shape, weight);
+    double first = 0;
+    double last = 0;
+
+    for (size_t o = 0; o < tiles; o++) {
+        double end = task(w, WORK_WEIGHT_GRAD, o, (size_t)weight);
+
+        /* Tiles are of equal length: the first began one before the first end. */
+        if (o == 0)
+            first = end - work_cost(&w->layout->shape, &w->tiling, WORK_WEIGHT_GRAD, 0,
+                                    (size_t)weight);
+        last = fmax(last, end);
+    }
+    is_ready(w, bias, l, first, last);
+    is_ready(w, weight, l, first, last);
+}
+
+static void norm_grads(struct walk *w, enum work work, enum tensor_kind weight,
+                       enum tensor_kind bias, size_t l)
+{
+    double end = task(w, work, 0, 0);
+
+    is_ready(w, bias, l, end, end);
+    is_ready(w, weight, l, end, end);
+}
+
+static void backward_layer(struct walk *w, size_t l)
+{
+    row_tasks(w, WORK_MLP_BWD);
+    meet(w);
+    weight_grads(w, FCPROJW, FCPROJB, l);
+    weight_grads(w, FCW, FCB, l);
+    norm_grads(w, WORK_NORM_GRAD, LN2W, LN2B, l);
+    weight_grads(w, ATTPROJW, ATTPROJB, l);
+    attention_tasks(w, WORK_ATTENTION_BWD);
+    meet(w);
+    row_tasks(w, WORK_QKV_BWD);
+    meet(w);
+    /* Beside the input gradients of the layer below. */
+    weight_grads(w, QKVW, QKVB, l);
+    norm_grads(w, WORK_NORM_GRAD, LN1W, LN1B, l);
+}
+
+static void embedding_grads(struct walk *w)
+{
+    const struct tiling *t = &w->tiling;
+    double begin = end_of(w);
+
+    for (size_t i = 0; i < tiling_grad_tiles(t, &w->layout->shape, WPE); i++)
+        task(w, WORK_POSITION_GRAD, i, 0);
+    is_ready(w, WPE, 0, begin, end_of(w));
+    begin = end_of(w);
+    for (size_t v = 0; v < t->vocab_tiles; v++)
+        task(w, WORK_TOKEN_GRAD, v, 0);
+    if (!w->split)
+        is_ready(w, WTE, 0, begin, end_of(w));
+}
+
+static void backward(struct walk *w)
+{
+    meet(w);
+    row_tasks(w, WORK_FINAL_NORM_BWD);
+    meet(w);
+    norm_grads(w, WORK_FINAL_NORM_GRAD, LNFW, LNFB, 0);
+    for (size_t l = w->layout->shape.L; l-- > 0;)
+        backward_layer(w, l);
+    for (size_t c = 0; c < w->tiling.chunks; c++)
+        if (waits(w, c))
+            head_weight_grads(w, c);
+    embedding_grads(w);
+}
+
+static void micro_batch(struct walk *w)
+{
+    double begin = end_of(w);
+    double middle;
+
+    forward(w);
+    middle = end_of(w);
+    w->p->forward += middle - begin;
+    head(w);
+    w->p->head += end_of(w) - middle;
+    backward(w);
+}
+
+/* From costs to fractions of the step. */
+static void scale(struct walk *w)
+{
+    struct profile *p = w->p;
+    double end = end_of(w);
+    double f = 1 / end;
+
+    for (size_t s = 0; s < p->n_slices; s++) {
+        p->slices[s].need *= f;
+        p->slices[s].ready_begin *= f;
+        p->slices[s].ready_end *= f;
+    }
+    p->forward *= f;
+    p->head *= f;
+    p->task = w->squares / w->cost * f;
+    p->busy = w->cost * f / w->workers;
+    p->length = end;
+}
+
+enum status profile_init(struct profile *p, const struct layout *l, size_t B, size_t T,
+                         size_t accum, int workers)
+{
+    struct walk w = {
+        .p = p, .layout = l, .split = l->slices[0].kind == WTE, .workers = workers};
+    enum status st;
+
+    *p = (struct profile){.n_slices = l->n_slices};
+    st = memory_alloc(l->n_slices, sizeof *p->slices, "profile", &p->slices);
+    if (st == ST_OK)
+        st = memory_alloc((size_t)workers, sizeof *w.free, "profile", &w.free);
+    if (st != ST_OK)
+        return st;
+    tiling_init(&w.tiling, &l->shape, B, T);
+    for (size_t a = 0; a < accum; a++) {
+        w.first = a == 0;
+        w.last = a + 1 == accum;
+        micro_batch(&w);
+    }
+    scale(&w);
+    free(w.free);
+    return ST_OK;
+}
+
+void profile_release(struct profile *p)
+{
+    free(p->slices);
+    *p = (struct profile){0};
+}

@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: MIT */
+/* Costs of tasks beside the operations of the whole step, and the order of what becomes
+ * needed and ready. */
+#include "engine/profile.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+static struct shape shape_of(const char *spec)
+{
+    struct shape s;
+
+    assert_int_equal(shape_parse(spec, 0, &s), ST_OK);
+    return s;
+}
+
+static struct profile profile_of(const struct layout *l, size_t B, size_t T, size_t accum,
+                                 int workers)
+{
+    struct profile p;
+
+    assert_int_equal(profile_init(&p, l, B, T, accum, workers), ST_OK);
+    return p;
+}
+
+static const struct profile_slice *at(const struct profile *p, const struct layout *l,
+                                      enum tensor_kind kind, size_t layer)
+{
+    return &p->slices[layout_slice(l, kind, layer) - l->slices];
+}
+
+/* With one worker the length is the sum of the costs, and that is the operations of the
+ * step and a little for what is no product. */
+static void test_operations(void **state)
+{
+    struct shape s = shape_of("gpt2");
+    const size_t B = 4, T = 256;
+    double flops = shape_train_flops(&s, T, (double)(B * T));
+    struct layout l;
+
+    (void)state;
+    assert_int_equal(layout_init_split(&l, &s, LAYOUT_PRODUCTION), ST_OK);
+    struct profile p = profile_of(&l, B, T, 1, 1);
+
+    assert_true(p.length > flops && p.length < 1.1 * flops);
+    assert_float_equal(p.busy, 1, 1e-9);
+    /* Head: 38.6M of the 124.4M parameters that have products, all three of them. */
+    assert_true(p.head > 0.28 && p.head < 0.36);
+    assert_true(p.forward > 0.2 && p.forward < 0.27);
+    profile_release(&p);
+    layout_release(&l);
+}
+
+/* Tiles of an uneven shape add up to whole tensors. */
+static void test_tiles(void **state)
+{
+    struct shape s = shape_of("L=2,H=3,C=48,T=40,V=1003");
+    struct tiling t;
+    double rows = 0, heads = 0, logits = 0, weights = 0;
+
+    (void)state;
+    tiling_init(&t, &s, 3, 37);
+    for (size_t r = 0; r < t.row_tiles; r++)
+        rows += work_cost(&s, &t, WORK_FINAL_NORM, r, 0);
+    for (size_t b = 0; b < t.B; b++)
+        for (size_t g = 0; g < t.head_groups; g++)
+            heads += work_cost(&s, &t, WORK_ATTENTION, b, g);
+    for (size_t c = 0; c < t.chunks; c++)
+        for (size_t v = 0; v < t.vocab_tiles; v++)
+            logits += work_cost(&s, &t, WORK_HEAD_WEIGHT_GRAD, c, v);
+    for (size_t o = 0; o < tiling_grad_tiles(&t, &s, FCW); o++)
+        weights += work_cost(&s, &t, WORK_WEIGHT_GRAD, o, FCW);
+    assert_float_equal(rows,
+                       3 * 37 * work_cost(&s, &t, WORK_FINAL_NORM, 0, 0) /
+                           (double)tiling_rows(&t, 0).rows,
+                       1e-6 * rows);
+    assert_float_equal(heads, 3 * 3 * 4.0 * 37 * 37 * 16, 1e-6 * heads);
+    assert_float_equal(logits, 2.0 * 3 * 37 * 1024 * 48, 1e-6 * logits);
+    assert_float_equal(weights, 2.0 * 3 * 37 * 48 * 4 * 48, 1e-6 * weights);
+    assert_true(work_cost(&s, &t, WORK_NONE, 0, 0) == 0);
+}
+
+static void check_order(const struct layout *l, size_t accum, int workers)
+{
+    struct profile p = profile_of(l, 2, 64, accum, workers);
+    double before = 0;
+
+    for (size_t i = 0; i < l->n_slices; i++) {
+        const struct profile_slice *s = &p.slices[i];
+
+        assert_true(s->need >= 0 && s->need < 1.0 / (double)accum);
+        assert_true(s->ready_begin <= s->ready_end && s->ready_end <= 1 + 1e-12);
+        assert_true(s->need < s->ready_end);
+        /* The layout's order is that of production, but for what is made at one time. */
+        assert_true(s->ready_end >= before - 0.02);
+        before = fmax(before, s->ready_end);
+    }
+    assert_true(before > 0.97);
+    /* All micro-batches but the last are over before anything is final. */
+    assert_true(p.slices[0].ready_end > 1 - 1.0 / (double)accum);
+    profile_release(&p);
+}
+
+static void test_order(void **state)
+{
+    struct shape s = shape_of("L=5,H=4,C=128,T=64,V=3000");
+    struct layout whole, split;
+
+    (void)state;
+    assert_int_equal(layout_init(&whole, &s, LAYOUT_PRODUCTION), ST_OK);
+    assert_int_equal(layout_init_split(&split, &s, LAYOUT_STORAGE), ST_OK);
+    for (int workers = 1; workers <= 9; workers += 4) {
+        check_order(&whole, 1, workers);
+        check_order(&whole, 3, workers);
+        check_order(&split, 1, workers);
+        check_order(&split, 2, workers);
+    }
+    struct profile a = profile_of(&whole, 2, 64, 1, 1);
+    struct profile b = profile_of(&split, 2, 64, 1, 1);
+
+    /* wte: last and first; or made by the head and read by it. */
+    assert_true(at(&a, &whole, WTE, 0)->need == 0);
+    assert_float_equal(at(&a, &whole, WTE, 0)->ready_end, 1, 1e-9);
+    assert_float_equal(at(&b, &split, WTE, 0)->need, b.forward, 1e-9);
+    assert_true(at(&b, &split, WTE, 0)->ready_end <= b.forward + b.head + 1e-9);
+    assert_true(at(&a, &whole, QKVW, 0)->need < at(&a, &whole, QKVW, 4)->need);
+    assert_true(at(&a, &whole, QKVW, 0)->ready_end > at(&a, &whole, QKVW, 4)->ready_end);
+    profile_release(&a);
+    profile_release(&b);
+    layout_release(&whole);
+    layout_release(&split);
+}
+
+/* Workers beyond the tiles of a stage have nothing to do. */
+static void test_workers(void **state)
+{
+    struct shape s = shape_of("L=4,H=4,C=64,T=32,V=300");
+    struct layout l;
+    double length[5], cost = 0;
+
+    (void)state;
+    assert_int_equal(layout_init(&l, &s, LAYOUT_PRODUCTION), ST_OK);
+    for (int i = 0; i < 5; i++) {
+        struct profile p = profile_of(&l, 2, 32, 1, 1 << i);
+
+        length[i] = p.length;
+        cost = i == 0 ? p.length : cost;
+        assert_float_equal(p.busy * p.length * (1 << i), cost, 1e-6 * cost);
+        assert_true(i == 0 || p.length <= length[i - 1] * (1 + 1e-9));
+        profile_release(&p);
+    }
+    assert_true(length[1] < 0.6 * length[0]);
+    /* Two row tiles: four workers are hardly faster than two. */
+    assert_true(length[2] > 0.7 * length[1]);
+    layout_release(&l);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_operations), cmocka_unit_test(test_tiles),
+        cmocka_unit_test(test_order), cmocka_unit_test(test_workers)};
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
