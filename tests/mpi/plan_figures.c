@@ -17,7 +17,7 @@ enum { MOST_RANKS = 64 };
 struct words {
     const char *model, *hosts, *block_bytes;
     size_t ranks, batch, accum, roots;
-    int strategy, engine, rounds, wire, host_memory, layout;
+    int strategy, engine, rounds, wire, split_embedding, host_memory, layout;
 };
 
 static void parse(int argc, char **argv, struct words *w)
@@ -34,6 +34,7 @@ static void parse(int argc, char **argv, struct words *w)
         {"rounds", OPTION_CHOICE, &w->rounds, "auto|flat|recursive", "", 0, 0},
         {"roots", OPTION_SIZE, &w->roots, "N", "", 0, 0},
         {"wire", OPTION_CHOICE, &w->wire, "fp32|bf16", "", 0, 0},
+        {"split-embedding", OPTION_CHOICE, &w->split_embedding, "on|off", "", 0, 0},
         {"host-memory", OPTION_CHOICE, &w->host_memory, "on|off", "", 0, 0},
         {"layout", OPTION_CHOICE, &w->layout, "production|storage", "", 0, 0},
         {"block-bytes", OPTION_TEXT, &w->block_bytes, "N|auto|one", "", 0, 0},
@@ -61,6 +62,7 @@ static struct engine_options engine_options(const struct words *w)
                                .roots = (int)w->roots,
                                .exchange = (enum exchange_engine)w->engine,
                                .wire = (enum exchange_wire)w->wire,
+                               .split_embedding = w->split_embedding == 0,
                                .host_memory = w->host_memory == 0,
                                .overlap = true};
 

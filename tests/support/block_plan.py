@@ -18,6 +18,18 @@ def span(elems):
     return (elems + ALIGN - 1) // ALIGN * ALIGN
 
 
+def row_owners(plan, rows, width):
+    """Of each row of a tensor that is first in production order: {owner: elements}."""
+    found, begin = [{} for _ in range(rows)], 0
+    for elems, owner in (part for parts in plan.parts for part in parts):
+        end = begin + elems
+        for row in range(begin // width, min(rows, -(-end // width))):
+            common = min(end, (row + 1) * width) - max(begin, row * width)
+            found[row][owner] = found[row].get(owner, 0) + common
+        begin = end
+    return found
+
+
 def model_elems(layers, width, positions, vocab):
     """Length of production order: each tensor of each layer to its 64 bytes."""
     padded = (vocab + 127) // 128 * 128
@@ -64,6 +76,9 @@ class Grid:
 
     def is_inside(self, digit):
         return digit == 0 and self.inside > 1
+
+    def share_host(self, a, b):
+        return self.inside > 1 and self.digits[a][1:] == self.digits[b][1:]
 
 
 def prime_factors(n):

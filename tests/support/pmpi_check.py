@@ -33,10 +33,20 @@ def is_reduction(call):
             (call.name == "Isend" and call.tag % 2 == 0))
 
 
+def tells_rows(call):
+    """The sets of embedding rows that a step's tokens touch: rows follow."""
+    return call.name == "Iallgather" and call.op == "words"
+
+
+def rows_comm(calls):
+    """The communicator of the embedding's rows, or None when they go with the blocks."""
+    return next((c.comm for c in calls if tells_rows(c)), None)
+
+
 def carries_blocks(call):
-    """Part of a block's gradient or parameters is in this call."""
+    """Part of a block's gradient or parameters is in this call, or rows of one."""
     return (is_reduction(call) or call.name in ("Isend", "Irecv", "Iallgatherv") or
-            (call.name == "Ibcast" and call.size == FLOAT))
+            tells_rows(call) or (call.name == "Ibcast" and call.size == FLOAT))
 
 
 def read(path, rank):
@@ -134,11 +144,13 @@ def check_early(rank, calls, steps):
 
 
 def check_again(rank, calls):
-    """The reductions of a step are those of the first one. Messages of several rounds are
-    on their way at once, so their order is looked at for each partner."""
+    """The reductions of a step are those of the first one, but for rows, which depend on
+    the data. Messages of several rounds are on their way at once, so their order is looked
+    at for each partner."""
     steps = collections.defaultdict(lambda: collections.defaultdict(list))
+    rows = rows_comm(calls)
     for c in calls:
-        if c.step is not None and is_reduction(c):
+        if c.step is not None and is_reduction(c) and c.comm != rows:
             steps[c.step][c.comm, c.peer].append((c.count, c.op, c.tag))
     order = sorted(steps)
     for step in order:

@@ -7,18 +7,20 @@
  *   WEFT_PMPI_DELAY_TOTAL_MS=N       no more than this in all (default 2000 a rank)
  *   WEFT_PMPI_SEED=N                 of the delays
  *   WEFT_PMPI_THREAD_LEVEL=single|funneled   what MPI_Init_thread pretends to provide
- *   WEFT_PMPI_HOLD=RANK,CALL,WHICH,STEP,MS   one call of one rank comes MS late: in step
- *                                    STEP (from 0) the first Isend with tag WHICH, alone,
- *                                    while everything else goes on; or the collective of
- *                                    that name number WHICH (from 0), and all after it
+ *   WEFT_PMPI_HOLD=RANK,CALL,WHICH,STEP,MS[,COMM]   one call of one rank comes MS late:
+ *                                    in step STEP (from 0) the first Isend with tag WHICH
+ *                                    (on communicator COMM), alone, while everything else
+ *                                    goes on; or the collective of that name number WHICH
+ *                                    (from 0), and all after it
  *   WEFT_PMPI_HOSTS=N,N,...          the number of the host that each rank is told to be
  *                                    on: ranks with the same one share memory
  *
  * A line: microseconds, call, communicator, operation, count, bytes an element, peer or
  * root, tag; what does not apply is -1. Where each rank has a count of its own, their sum
- * stands as the count and all of them behind the operation: sum[16,0,32]. Communicators
- * are numbered in the order in which they were made: 0 is the world. Not for several
- * threads: the program calls MPI from one.
+ * stands as the count and all of them behind the operation: sum[16,0,32]. Iallgather has
+ * the type there: double, words (of 64 bits) or other. Communicators are numbered in the
+ * order in which they were made: 0 is the world. Not for several threads: the program
+ * calls MPI from one.
  */
 #include <inttypes.h>
 #include <mpi.h>
@@ -58,7 +60,8 @@ static struct {
     char call[32];
     long which, step;
     double ms;
-} hold;
+    int comm; /* -1: any */
+} hold = {.comm = -1};
 
 /* A message that the program believes to be on its way. */
 static struct {
@@ -127,6 +130,18 @@ static void call_line(const char *call, MPI_Comm comm, MPI_Op op, int count,
     line(call, comm_number(comm), op_name(op), count, size, peer, tag);
 }
 
+static void gather_line(MPI_Comm comm, int count, MPI_Datatype type)
+{
+    int size;
+
+    PMPI_Type_size(type, &size);
+    line("Iallgather", comm_number(comm),
+         type == MPI_DOUBLE     ? "double"
+         : type == MPI_UINT64_T ? "words"
+                                : "other",
+         count, size, -1, -1);
+}
+
 /* A call in which every rank has a count of its own. */
 static void counts_line(const char *call, MPI_Comm comm, MPI_Op op, const int *counts,
                         MPI_Datatype type)
@@ -180,23 +195,24 @@ static void delay_test(void)
 }
 
 /* Once true, for the call that is to be held back. */
-static bool is_held(const char *call, long which)
+static bool is_held(const char *call, long which, MPI_Comm comm)
 {
     if (!hold.wanted || hold.step != step || hold.which != which ||
-        strcmp(hold.call, call) != 0)
+        strcmp(hold.call, call) != 0 ||
+        (hold.comm >= 0 && hold.comm != comm_number(comm)))
         return false;
     hold.wanted = false;
     return true;
 }
 
-static void hold_collective(const char *call)
+static void hold_collective(const char *call, MPI_Comm comm)
 {
     long which = -1;
 
     for (int i = 0; i < N_CALLS; i++)
         if (!strcmp(calls[i].name, call))
             which = calls[i].n++;
-    if (!is_held(call, which))
+    if (!is_held(call, which, comm))
         return;
     sleep_ms(hold.ms);
     line("Released", -1, "-", (long)hold.ms, -1, -1, -1);
@@ -261,9 +277,10 @@ static void read_hold(int rank)
 
     if (!text)
         return;
-    if (sscanf(text, "%d,%31[A-Za-z_],%ld,%ld,%lf", &wanted_rank, hold.call, &hold.which,
-               &hold.step, &hold.ms) != 5) {
-        fprintf(stderr, "pmpi_log: WEFT_PMPI_HOLD=%s: needs RANK,CALL,WHICH,STEP,MS\n",
+    if (sscanf(text, "%d,%31[A-Za-z_],%ld,%ld,%lf,%d", &wanted_rank, hold.call,
+               &hold.which, &hold.step, &hold.ms, &hold.comm) < 5) {
+        fprintf(stderr,
+                "pmpi_log: WEFT_PMPI_HOLD=%s: needs RANK,CALL,WHICH,STEP,MS[,COMM]\n",
                 text);
         PMPI_Abort(MPI_COMM_WORLD, 1);
     }
@@ -388,7 +405,7 @@ int MPI_Isend(const void *buf, int count, MPI_Datatype type, int dest, int tag,
     delay();
     started++;
     call_line("Isend", comm, MPI_OP_NULL, count, type, dest, tag);
-    if (is_held("Isend", tag)) {
+    if (is_held("Isend", tag, comm)) {
         held.waits = true;
         held.due_us = now_us() + (int64_t)(hold.ms * 1000);
         held.buf = buf;
@@ -435,7 +452,7 @@ int MPI_Ireduce(const void *from, void *to, int count, MPI_Datatype type, MPI_Op
     delay();
     started++;
     call_line("Ireduce", comm, op, count, type, root, -1);
-    hold_collective("Ireduce");
+    hold_collective("Ireduce", comm);
     return PMPI_Ireduce(from, to, count, type, op, root, comm, request);
 }
 
@@ -445,7 +462,7 @@ int MPI_Ibcast(void *buf, int count, MPI_Datatype type, int root, MPI_Comm comm,
     delay();
     started++;
     call_line("Ibcast", comm, MPI_OP_NULL, count, type, root, -1);
-    hold_collective("Ibcast");
+    hold_collective("Ibcast", comm);
     return PMPI_Ibcast(buf, count, type, root, comm, request);
 }
 
@@ -455,7 +472,7 @@ int MPI_Iallreduce(const void *from, void *to, int count, MPI_Datatype type, MPI
     delay();
     started++;
     call_line("Iallreduce", comm, op, count, type, -1, -1);
-    hold_collective("Iallreduce");
+    hold_collective("Iallreduce", comm);
     return PMPI_Iallreduce(from, to, count, type, op, comm, request);
 }
 
@@ -464,7 +481,7 @@ int MPI_Iallgather(const void *from, int n_from, MPI_Datatype from_type, void *t
 {
     delay();
     started++;
-    call_line("Iallgather", comm, MPI_OP_NULL, n_to, to_type, -1, -1);
+    gather_line(comm, n_to, to_type);
     return PMPI_Iallgather(from, n_from, from_type, to, n_to, to_type, comm, request);
 }
 
@@ -474,7 +491,7 @@ int MPI_Ireduce_scatter(const void *from, void *to, const int *counts, MPI_Datat
     delay();
     started++;
     counts_line("Ireduce_scatter", comm, op, counts, type);
-    hold_collective("Ireduce_scatter");
+    hold_collective("Ireduce_scatter", comm);
     return PMPI_Ireduce_scatter(from, to, counts, type, op, comm, request);
 }
 
@@ -485,7 +502,7 @@ int MPI_Iallgatherv(const void *from, int n_from, MPI_Datatype from_type, void *
     delay();
     started++;
     counts_line("Iallgatherv", comm, MPI_OP_NULL, counts, to_type);
-    hold_collective("Iallgatherv");
+    hold_collective("Iallgatherv", comm);
     return PMPI_Iallgatherv(from, n_from, from_type, to, counts, places, to_type, comm,
                             request);
 }

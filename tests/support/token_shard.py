@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Writes a token shard of text-like tokens, the same ones each time."""
+"""Writes a token shard of text-like tokens, the same ones each time, and reads it."""
 
 import array
 
@@ -14,3 +14,9 @@ def write_tokens(path, count, vocab):
     head = array.array("i", [20240520, 1, count] + [0] * 253)
     with open(path, "wb") as f:
         f.write(head.tobytes() + array.array("H", tokens).tobytes())
+
+
+def read_tokens(path):
+    with open(path, "rb") as f:
+        data = f.read()
+    return array.array("H", data[1024:])
