@@ -101,13 +101,11 @@ static enum status write_line(struct metrics *m, json_t *object)
 
 enum status metrics_step(struct metrics *m, const struct metrics_step *s)
 {
-    json_t *mfu = s->mfu < 0 ? json_null() : json_real(s->mfu);
-
     return write_line(
-        m, json_pack("{s:I, s:f, s:f, s:f, s:I, s:f, s:f, s:o, s:f, s:f, s:f}", "step",
+        m, json_pack("{s:I, s:f, s:f, s:f, s:I, s:f, s:f, s:f, s:f, s:f, s:f}", "step",
                      (json_int_t)s->step, "loss", s->loss, "lr", s->lr, "grad_norm",
                      s->grad_norm, "tokens", (json_int_t)s->tokens, "step_s", s->step_s,
-                     "tokens_per_s", s->tokens_per_s, "mfu", mfu, "comm_busy_s",
+                     "tokens_per_s", s->tokens_per_s, "mfu", s->mfu, "comm_busy_s",
                      s->comm_busy_s, "comm_exposed_s", s->comm_exposed_s, "comm_cpu_s",
                      s->comm_cpu_s));
 }

@@ -2,8 +2,8 @@
  *
  * Keys of a training line: step loss lr grad_norm tokens step_s tokens_per_s mfu
  * comm_busy_s comm_exposed_s comm_cpu_s; of an evaluation line: step val_loss. Floats
- * have 9 significant digits. mfu is a share of the measured peak, null when that is
- * unknown.
+ * have 9 significant digits. mfu is the share of the workers' peak (single-precision
+ * multiply-adds, measured when the run starts) that the model's operations make.
  */
 #ifndef WEFT_ENGINE_METRICS_H
 #define WEFT_ENGINE_METRICS_H
@@ -19,7 +19,7 @@ struct metrics_step {
     double loss, lr, grad_norm;
     uint64_t tokens; /* trained on so far */
     double step_s, tokens_per_s;
-    double mfu; /* < 0: unknown */
+    double mfu; /* model flops utilisation: 0.5 is half of the peak */
     double comm_busy_s, comm_exposed_s, comm_cpu_s;
 };
 

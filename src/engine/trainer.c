@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/progress.h"
+#include "engine/peak.h"
 #include "engine/stop.h"
 
 enum { LOG_LINES_WANTED = 50 };
@@ -195,6 +196,22 @@ static void show_step(struct trainer *t, const struct step_result *r, double lr,
     }
 }
 
+/* Once a run: what the workers of all ranks can do. COLLECTIVE. */
+static void measure_peak(struct trainer *t)
+{
+    const double seconds = 0.01;
+    struct peak peak;
+
+    peak_measure(t->eo.workers, seconds, false, &peak);
+    t->peak_flops = peak.fma_flops;
+    comm_sum(t->comm, &t->peak_flops, 1);
+}
+
+static double share_of_peak(const struct trainer *t, double tokens, double seconds)
+{
+    return shape_train_flops(&t->eo.shape, t->eo.seq, tokens) / (seconds * t->peak_flops);
+}
+
 static enum status record_step(struct trainer *t, const struct step_result *r, double lr)
 {
     double tokens = (double)(t->sampler.batch * t->eo.seq);
@@ -209,7 +226,7 @@ static enum status record_step(struct trainer *t, const struct step_result *r, d
                                                .tokens = t->state.tokens,
                                                .step_s = r->step_s,
                                                .tokens_per_s = tokens / r->step_s,
-                                               .mfu = -1,
+                                               .mfu = share_of_peak(t, tokens, r->step_s),
                                                .comm_busy_s = r->comm_busy_s,
                                                .comm_exposed_s = r->comm_exposed_s,
                                                .comm_cpu_s = r->comm_cpu_s});
@@ -293,6 +310,7 @@ static void train_loop(void *arg)
 
     if (!t->has_start)
         engine_init_weights(t->engine, t->options->seed);
+    measure_peak(t);
     progress_begin(&bar, "train", "steps", (double)t->steps,
                    comm_rank(t->comm) == 0 && !t->options->quiet);
     bar.first = (double)t->state.step;

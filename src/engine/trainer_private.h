@@ -36,6 +36,7 @@ struct trainer {
     } unseen;
     double save_s, longest_step_s; /* seen so far; what a stop in time has to leave */
     uint64_t eval_windows;         /* of each evaluation; 0: off */
+    double peak_flops;             /* of all ranks' workers together */
     struct engine *engine;
     struct metrics *metrics; /* rank 0 */
     struct run_state state;
