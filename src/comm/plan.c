@@ -147,7 +147,8 @@ enum status plan_init(struct plan *p, const struct plan_slice *slices, size_t n_
                                               o->block_bytes);
     /* Every run ends a block or a slice. */
     size_t most_runs = p->n_blocks + n_slices;
-    size_t most_parts = p->n_blocks * (size_t)owners;
+    /* None is empty. */
+    size_t most_parts = min_size(p->n_blocks * (size_t)owners, units);
 
     st = memory_alloc(p->n_blocks, sizeof *p->blocks, "block plan", &p->blocks);
     if (st == ST_OK)
@@ -252,7 +253,7 @@ struct plan_cursor plan_walk(const struct plan *p, size_t block, size_t at, size
 
 bool plan_next(struct plan_cursor *c, struct plan_segment *out)
 {
-    if (c->segment == c->end_segment)
+    if (c->segment == c->end_segment || c->begin == c->end)
         return false;
     const struct plan_segment *s = &c->plan->segments[c->segment++];
 
