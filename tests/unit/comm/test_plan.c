@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* The block plan: coverage, balance and pieces, for the real models and for small vectors
- * against a plan built one element at a time. */
+/* The block plan: coverage, pieces and parts, for the real models and for small vectors
+ * against a plan built one element at a time. Who owns what: test_strategy.c. */
+#include "base/rng.h"
 #include "comm/plan.h"
 
 #include <setjmp.h>
@@ -80,6 +81,33 @@ static bool aligned(size_t x)
     return x % PLAN_ALIGN_ELEMS == 0;
 }
 
+/* Parts cover their block and are of one length but for the rounding. */
+static void check_parts(const struct plan *p)
+{
+    size_t part = 0;
+
+    for (size_t b = 0; b < p->n_blocks; b++) {
+        const struct plan_block *block = &p->blocks[b];
+        size_t shortest = SIZE_MAX, longest = 0, at = 0;
+
+        assert_int_equal(block->first_part, part);
+        assert_true(block->n_parts > 0);
+        for (size_t i = 0; i < block->n_parts; i++, part++) {
+            const struct plan_part *x = &p->parts[part];
+
+            assert_int_equal(x->at, at);
+            assert_true(x->elems > 0 && aligned(x->at));
+            assert_true(x->owner >= 0 && x->owner < p->ranks);
+            at += x->elems;
+            shortest = x->elems < shortest ? x->elems : shortest;
+            longest = x->elems > longest ? x->elems : longest;
+        }
+        assert_int_equal(at, block->elems);
+        assert_true(longest - shortest <= PLAN_ALIGN_ELEMS);
+    }
+    assert_int_equal(part, p->n_parts);
+}
+
 /* Everything the header promises. */
 static void check_plan(const struct plan *p, const struct plan_slice *slices,
                        size_t n_slices, int ranks)
@@ -100,8 +128,6 @@ static void check_plan(const struct plan *p, const struct plan_slice *slices,
 
         assert_int_equal(k->begin, at);
         assert_true(k->elems > 0 && aligned(k->begin));
-        assert_int_equal(k->n_parts, 1);
-        assert_int_equal(p->parts[k->first_part].owner, (int)(b % (size_t)ranks));
         assert_int_equal(k->first_segment, segment);
         assert_int_equal(k->first_piece, piece);
         assert_true(k->n_segments > 0 && k->n_pieces > 0);
@@ -145,6 +171,7 @@ static void check_plan(const struct plan *p, const struct plan_slice *slices,
         used = 0;
     }
     assert_int_equal(slice, n_slices);
+    check_parts(p);
 }
 
 static void check_model(const struct model *m, int ranks, size_t block_bytes,
@@ -208,21 +235,44 @@ static void models_are_covered_for_all_block_sizes(void **state)
     check_model(&models[3], 5, 65536, false);
 }
 
-/* The definition of the count, in exact arithmetic on small numbers. */
-static size_t nearest_count(size_t n, size_t ranks, size_t block_bytes)
+/* The definition of the count, in exact arithmetic on small numbers: whole turns. */
+static size_t nearest_count(size_t n, size_t turn, size_t block_bytes)
 {
     size_t units = n / PLAN_ALIGN_ELEMS;
-    size_t best = ranks;
+    size_t best = turn;
 
-    if (units < ranks)
+    if (units < turn)
         return units;
-    for (size_t k = ranks; k <= units; k += ranks) {
+    for (size_t k = turn; k <= units; k += turn) {
         double wish = (double)n * 4 / (double)block_bytes;
 
         if (wish - (double)best >= (double)k - wish)
             best = k;
     }
     return best;
+}
+
+/* The last option: two roots take turns of half as many blocks when ranks are even. */
+static void check_small(const struct plan_slice *slices, size_t n, int ranks,
+                        size_t bytes, int option)
+{
+    static const enum strategy strategies[] = {STRATEGY_CENTRAL, STRATEGY_REDUCE_SCATTER,
+                                               STRATEGY_REDUCE_BROADCAST,
+                                               STRATEGY_REDUCE_BROADCAST};
+    size_t turn = option < 2 ? 1 : (size_t)ranks;
+    struct plan_options o = {.strategy = strategies[option], .block_bytes = bytes};
+
+    if (option == 3 && ranks % 2 == 0) {
+        o.roots = 2;
+        turn /= 2;
+    }
+    struct plan p = plan_of(slices, 4, ranks, o);
+
+    assert_int_equal(p.n_blocks, nearest_count(n, turn, bytes));
+    for (size_t b = 0; b < p.n_blocks; b++)
+        assert_int_equal(p.blocks[b].begin, b * (n / 16) / p.n_blocks * 16);
+    check_plan(&p, slices, 4, ranks);
+    plan_release(&p);
 }
 
 static void small_vectors_match_the_definition(void **state)
@@ -246,18 +296,79 @@ static void small_vectors_match_the_definition(void **state)
             n += elems[i];
         }
         for (int ranks = 1; ranks <= 67; ranks += ranks < 9 ? 1 : 29)
-            for (size_t bytes = 64; bytes < 40000; bytes = bytes * 3 / 2 + 1) {
-                struct plan p =
-                    plan_of(slices, 4, ranks,
-                            (struct plan_options){.strategy = STRATEGY_REDUCE_BROADCAST,
-                                                  .block_bytes = bytes});
+            for (size_t bytes = 64; bytes < 40000; bytes = bytes * 3 / 2 + 1)
+                for (int o = 0; o < 4; o++)
+                    check_small(slices, n, ranks, bytes, o);
+    }
+}
 
-                assert_int_equal(p.n_blocks, nearest_count(n, (size_t)ranks, bytes));
-                for (size_t b = 0; b < p.n_blocks; b++)
-                    assert_int_equal(p.blocks[b].begin, b * (n / 16) / p.n_blocks * 16);
-                check_plan(&p, slices, 4, ranks);
-                plan_release(&p);
+static void positions(const struct plan *p, size_t *offset)
+{
+    for (size_t b = 0, at = 0; b < p->n_blocks; b++)
+        for (size_t i = 0; i < p->blocks[b].n_segments; i++) {
+            const struct plan_segment *s = &p->segments[p->blocks[b].first_segment + i];
+
+            for (size_t k = 0; k < s->elems; k++)
+                offset[at++] = s->offset + k;
+        }
+}
+
+/* Any extent of a block is walked once, in order, in the places that segments have. */
+static void a_walk_covers_the_extent(void **state)
+{
+    enum { N = 16 * 67 };
+    const struct plan_slice slices[] = {
+        {16 * 11, 16 * 57}, {16, 0}, {16 * 30, 16 * 2}, {0, 0}, {16 * 25, 16 * 32}};
+    size_t offset[N];
+
+    (void)state;
+    for (size_t bytes = 64; bytes <= 4096; bytes *= 4) {
+        struct plan p = plan_of(slices, 5, 3,
+                                (struct plan_options){.strategy = STRATEGY_REDUCE_SCATTER,
+                                                      .block_bytes = bytes});
+
+        assert_int_equal(p.elems, N);
+        positions(&p, offset);
+        for (uint64_t try = 0; try < 2000; try++) {
+            size_t b = rng_bits(1, bytes, try) % p.n_blocks;
+            size_t at = rng_bits(2, bytes, try) % p.blocks[b].elems;
+            size_t elems = rng_bits(3, bytes, try) % (p.blocks[b].elems - at + 1);
+            struct plan_cursor c = plan_walk(&p, b, at, elems);
+            size_t seen = 0;
+
+            for (struct plan_segment run; plan_next(&c, &run); seen += run.elems) {
+                assert_true(run.elems > 0 && run.slice < 5);
+                assert_int_equal(run.at, at + seen);
+                for (size_t k = 0; k < run.elems; k++)
+                    assert_int_equal(offset[p.blocks[b].begin + run.at + k],
+                                     run.offset + k);
             }
+            assert_int_equal(seen, elems);
+        }
+        plan_release(&p);
+    }
+}
+
+/* Descending; what is produced and needed first comes before all others. */
+static void blocks_return_in_the_order_of_need(void **state)
+{
+    const struct plan_slice slice = {16 * 23, 0};
+
+    (void)state;
+    for (size_t first = 0; first <= 16 * 24; first += 8) {
+        struct plan p = plan_of(&slice, 1, 2,
+                                (struct plan_options){.strategy = STRATEGY_REDUCE_SCATTER,
+                                                      .block_bytes = 128,
+                                                      .return_first = first});
+        size_t n_first = 0;
+
+        while (n_first < p.n_blocks && p.blocks[n_first].begin < first)
+            n_first++;
+        for (size_t i = 0; i < p.n_blocks; i++)
+            assert_int_equal(plan_return_order(&p, i),
+                             i < n_first ? n_first - 1 - i
+                                         : p.n_blocks - 1 - (i - n_first));
+        plan_release(&p);
     }
 }
 
@@ -274,6 +385,12 @@ static void odd_inputs_are_answered(void **state)
     assert_int_equal(plan_init(&p, &slice, 1, &o), ST_USAGE);
     assert_non_null(strstr(fail_text(), "63"));
     assert_null(p.blocks);
+    o.block_bytes = 64;
+    for (o.roots = -1; o.roots <= 3; o.roots += 4) {
+        assert_int_equal(plan_init(&p, &slice, 1, &o), ST_USAGE);
+        assert_non_null(strstr(fail_text(), o.roots < 0 ? "-1" : "3"));
+    }
+    o.roots = 0;
     grid_release(&grid);
     o.block_bytes = 64;
     p = plan_of(&slice, 1, 7, o);
@@ -300,6 +417,8 @@ int main(void)
         cmocka_unit_test(models_are_covered_for_all_rank_counts),
         cmocka_unit_test(models_are_covered_for_all_block_sizes),
         cmocka_unit_test(small_vectors_match_the_definition),
+        cmocka_unit_test(a_walk_covers_the_extent),
+        cmocka_unit_test(blocks_return_in_the_order_of_need),
         cmocka_unit_test(odd_inputs_are_answered),
     };
 
