@@ -102,17 +102,18 @@ def signalled(number):
     return judge(process, 128 + number)
 
 
-def signalled_early():
+def signalled_early(number):
     """While the hosts are being made, at different moments."""
     complaints = []
     for i in range(8):
         process = start("sh", "-c", STUBBORN)
         time.sleep(0.05 + 0.05 * i)
-        process.send_signal(signal.SIGTERM)
+        process.send_signal(number)
         # Before the handler stands the signal ends it, after that the code says so.
         process.wait(60)
+        time.sleep(1)  # a guard that did not wait for the last tool would be done by now
         complaints += judge(process, process.returncode, at_once=False)
-        if process.returncode not in (-signal.SIGTERM, 128 + signal.SIGTERM):
+        if process.returncode not in (-number, 128 + number):
             complaints.append(f"exit code {process.returncode}")
     return complaints
 
@@ -144,7 +145,8 @@ CASES = {
     "SIGTERM": lambda: signalled(signal.SIGTERM),
     "SIGINT": lambda: signalled(signal.SIGINT),
     "SIGKILL": lambda: signalled(signal.SIGKILL),
-    "SIGTERM while the hosts are made": signalled_early,
+    "SIGTERM while the hosts are made": lambda: signalled_early(signal.SIGTERM),
+    "SIGKILL while the hosts are made": lambda: signalled_early(signal.SIGKILL),
     "an owner that forgets": owner_forgets,
     "impossible options": refuses,
 }

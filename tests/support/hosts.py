@@ -20,6 +20,7 @@ docs/TESTBED.md explains the rest.
 import argparse
 import itertools
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -35,6 +36,7 @@ SEGMENT = 72000  # one segment of 64 KiB with the headers of its packets
 LATE_SECONDS = 200e-6  # no wake-up of a queue is later
 WIRE = 1538 / 1514  # bytes on a wire for those that a queue counts, in full packets
 STOP_SECONDS = 10.0  # what a program has to end after a signal
+ORPHAN_SECONDS = 0.5  # what a tool needs that was still making something
 TIMED_OUT = 124
 SKIPPED = 77
 
@@ -45,7 +47,8 @@ mkdir -p /run/netns && mount --bind /run/netns /run/netns &&
 
 numbers = itertools.count()
 
-# mpirun's remote shell: HOST COMMAND..., after options of ssh that mean nothing here.
+# A remote shell as mpirun wants one: HOST COMMAND..., the command's words for a shell as
+# those of ssh, after options of ssh that mean nothing here.
 REMOTE_SHELL = """#!/bin/sh
 while :; do
     case $1 in
@@ -56,7 +59,7 @@ done
 host=$1
 shift
 exec ip netns exec "$host" unshare --uts sh -c '
-    hostname "$1" && mount -t tmpfs tmpfs /dev/shm && shift && eval "exec $*"' sh "$host" "$@"
+    hostname "$1" && mount -t tmpfs tmpfs /dev/shm && shift && eval "$*"' sh "$host" "$@"
 """
 
 
@@ -170,12 +173,12 @@ def kill_inside(names):
 
 
 def take_down(prefix, folder):
-    names = names_of(prefix)
-    kill_inside(names)
-    for name in names:
-        if os.path.exists(f"/run/netns/{name}"):
-            subprocess.run(["ip", "netns", "delete", name], check=False)
-        shutil.rmtree(f"/etc/netns/{name}", ignore_errors=True)
+    while names := names_of(prefix):
+        kill_inside(names)
+        for name in names:
+            if os.path.exists(f"/run/netns/{name}"):
+                subprocess.run(["ip", "netns", "delete", name], check=False)
+            shutil.rmtree(f"/etc/netns/{name}", ignore_errors=True)
     try:
         os.rmdir("/etc/netns")
     except OSError:
@@ -183,17 +186,22 @@ def take_down(prefix, folder):
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def guard(prefix, folder):
-    """Waits until its owner closes the pipe or ends, then removes everything. It leaves the
-    owner's process tree, so that whoever kills that tree does not kill the guard."""
+def guard(prefix):
+    """Makes the scratch folder and names it, waits until its owner sends a byte or ends,
+    then removes everything. It leaves the owner's process tree, so that whoever kills that
+    tree does not kill the guard."""
     os.setsid()
     if os.fork():
         return
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
-    os.write(1, b"ready\n")
-    while os.read(0, 1):
-        pass
+    folder = tempfile.mkdtemp(prefix=prefix + "-")
+    try:
+        os.write(1, folder.encode() + b"\n")
+        if not os.read(0, 1):
+            time.sleep(ORPHAN_SECONDS)
+    except BrokenPipeError:
+        pass  # the owner has ended before it could make anything
     take_down(prefix, folder)
 
 
@@ -240,11 +248,10 @@ class Hosts:
         self.prefix = f"weft{os.getpid()}x{next(numbers)}"
         self.names = [f"{self.prefix}-{i}" for i in range(n)]
         self.addresses = [f"{SUBNET}.{i + 1}" for i in range(n)]
-        self.folder = tempfile.mkdtemp(prefix=self.prefix + "-")
-        self.shell = os.path.join(self.folder, "remote-shell")
         self.guard = self.switch = None
         try:
-            self._start_guard()
+            self.folder = self._start_guard()
+            self.shell = os.path.join(self.folder, "remote-shell")
             self._make()
         except BaseException:
             self.close()
@@ -258,7 +265,11 @@ class Hosts:
 
     def close(self):
         if self.guard:
-            self.guard.stdin.close()
+            try:
+                self.guard.stdin.write(b"x")
+                self.guard.stdin.close()
+            except BrokenPipeError:
+                pass  # it has not started
             self.guard.stdout.read()  # ends with the guard
             self.guard.stdout.close()
             self.guard = None
@@ -266,17 +277,16 @@ class Hosts:
             self.switch.stdout.close()
             self.switch.wait()  # the guard has killed it
             self.switch = None
-        shutil.rmtree(self.folder, ignore_errors=True)
 
     def command(self, host, command):
-        """Words that run `command` (words) on host number `host`."""
-        script = 'hostname "$1" && mount -t tmpfs tmpfs /dev/shm && shift && exec "$@"'
-        name = self.names[host]
-        return ["ip", "netns", "exec", name, "unshare", "--uts", "sh", "-c", script, "sh",
-                name] + [str(word) for word in command]
+        """Words that run `command` (words) on host number `host`, as the process that is
+        started: a signal to it reaches the command."""
+        return [self.shell, self.names[host],
+                "exec " + shlex.join(str(word) for word in command)]
 
     def mpi_command(self, command, ranks_per_host=1, env=None, mpi=None):
-        """Words that run `command` on all hosts, host by host in rank order."""
+        """Words that run `command` on all hosts, host by host in rank order, to be started
+        with environment()."""
         if ranks_per_host < 1:
             raise ValueError(f"{ranks_per_host} ranks per host: must be at least 1")
         command = [str(word) for word in command]
@@ -329,11 +339,13 @@ class Hosts:
 
     def _start_guard(self):
         self.guard = subprocess.Popen(
-            [sys.executable, os.path.abspath(__file__), "guard", self.prefix, self.folder],
+            [sys.executable, os.path.abspath(__file__), "guard", self.prefix],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-        if self.guard.stdout.readline() != b"ready\n":
-            raise RuntimeError("the process that would remove the hosts did not start")
+        folder = self.guard.stdout.readline().decode().strip()
         self.guard.wait()
+        if not folder:
+            raise RuntimeError("the process that would remove the hosts did not start")
+        return folder
 
     def _make(self):
         with open(self.shell, "w", encoding="ascii") as f:
