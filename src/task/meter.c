@@ -34,9 +34,11 @@ void meter_window_close(struct meter *m)
     uint64_t since = atomic_load(&m->word) >> COUNT_BITS;
     uint64_t finish = atomic_load(&m->finish_ns);
 
-    /* Between the last body's end and the last event nothing ran. */
+    /* Between the last body's end and the last event nothing ran. Counted once: the first
+     * spawn of the next window closes this one again. */
     if (finish > since)
         atomic_fetch_add(&m->idle_ns, finish - since);
+    atomic_store(&m->finish_ns, 0);
 }
 
 void meter_body_begin(struct meter *m, double now_s)

@@ -340,6 +340,44 @@ static void waiting_is_idle_time(void **state)
     assert_true(stats.busy_s < stats.all_idle_s);
 }
 
+/* Two waits between which the creator waits for all: no wait counts twice. */
+
+struct two_waits {
+    struct task_stats stats;
+    double wall_s;
+};
+
+static void create_two_waits(void *arg)
+{
+    static unsigned value;
+    unsigned *p = &value;
+    const struct task t = {.label = "wait",
+                           .body = wait_body,
+                           .args = &p,
+                           .args_bytes = sizeof p,
+                           .has_event = true};
+    double start_s = clock_s();
+    struct two_waits *out = arg;
+
+    task_stats_reset();
+    for (int i = 0; i < 2; i++) {
+        task_spawn(&t);
+        task_wait_all();
+    }
+    task_stats_get(&out->stats);
+    out->wall_s = clock_s() - start_s;
+}
+
+static void idle_time_counts_once(void **state)
+{
+    struct two_waits out;
+
+    (void)state;
+    task_run(2, create_two_waits, &out);
+    assert_true(out.stats.all_idle_s >= 0.059);
+    assert_true(out.stats.all_idle_s <= out.wall_s);
+}
+
 static void self_test_passes(void **state)
 {
     (void)state;
@@ -364,6 +402,7 @@ int main(void)
         cmocka_unit_test(more_than_the_throttle),
         cmocka_unit_test(events_long_after_bodies),
         cmocka_unit_test(waiting_is_idle_time),
+        cmocka_unit_test(idle_time_counts_once),
         cmocka_unit_test(self_test_passes),
     };
 
