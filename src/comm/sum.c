@@ -8,7 +8,16 @@
 #include "base/memory.h"
 #include "comm/exchange_private.h"
 
-#if defined(__x86_64__) && !defined(__SANITIZE_ADDRESS__)
+/* Clones are chosen before the run time of a sanitizer is ready: gcc and clang name these
+ * in different ways. */
+#ifndef __has_feature
+#    define __has_feature(x) 0
+#endif
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) ||                     \
+    __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#    define SANITIZED
+#endif
+#if defined(__x86_64__) && !defined(SANITIZED)
 #    define WIDE __attribute__((target_clones("default", "avx2", "avx512f")))
 #else
 #    define WIDE
