@@ -120,18 +120,40 @@ void comm_memory_unmap(struct comm *c, struct comm_memory *m)
     *m = (struct comm_memory){0};
 }
 
+/* Where each process numbers processes of its own (a container a rank), a number may be
+ * another process, or oneself: only what stands in the memory tells. */
+static enum status look_at_others(struct comm *c, const struct comm_memory *m)
+{
+    size_t ranks = (size_t)comm_size(c);
+    uint64_t mine = exchange_now_ns() * ranks + (uint64_t)comm_rank(c);
+    uint64_t *all;
+    enum status st = memory_alloc(ranks, sizeof *all, "memory of a host", &all);
+
+    memcpy(m->base, &mine, sizeof mine);
+    st = comm_share(c, st);
+    if (st == ST_OK)
+        comm_gather_all(c, &mine, sizeof mine, all);
+    for (size_t r = 0; r < ranks && st == ST_OK; r++)
+        if (m->of_rank[r] && memcmp(m->of_rank[r], &all[r], sizeof *all) != 0)
+            st = fail(ST_NOMEM, "memory of rank %zu is not what is found there", r);
+    free(all);
+    return comm_share(c, st);
+}
+
 bool comm_memory_works(struct comm *c)
 {
     const int *host = comm_host_numbers(c);
     struct comm_memory try;
     bool company = false;
+    bool works;
 
     for (int r = 1; r < comm_size(c); r++)
         for (int other = 0; other < r; other++)
             company = company || host[r] == host[other];
-    if (!company ||
-        comm_memory_map(c, 1, "memory of a host", MEMORY_VISIBLE, &try) != ST_OK)
+    if (!company || comm_memory_map(c, sizeof(uint64_t), "memory of a host",
+                                    MEMORY_VISIBLE, &try) != ST_OK)
         return false;
+    works = look_at_others(c, &try) == ST_OK;
     comm_memory_unmap(c, &try);
-    return true;
+    return works;
 }
