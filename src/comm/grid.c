@@ -44,6 +44,7 @@ static enum status number_places(struct grid *g, const int *host)
     for (int r = 0; r < g->ranks; r++) {
         int p = g->host_ranks > 1 ? host[r] * g->host_ranks + used[host[r]]++ : r;
 
+        require(p < g->ranks); /* host numbers without gaps */
         g->place[r] = p;
         g->rank[p] = r;
     }

@@ -33,10 +33,11 @@ struct grid {
     int *rank;      /* [place] */
 };
 
-/* Builds the grid of `ranks` ranks. With host (the host number of each rank) the ranks of
- * a host share digit 0, when there is more than one a host and the same number on each;
- * else, and with host NULL, no digit is kept inside hosts. Memory   grid_release() frees;
- * allowed on a zeroed grid */
+/* Builds the grid of `ranks` ranks. With host (the host number of each rank, from 0 and
+ * without gaps) the ranks of a host share all digits but digit 0, when there is more than
+ * one a host and the same number on each; else, and with host NULL, no digit is kept
+ * inside hosts.
+ * Memory   grid_release() frees; allowed on a zeroed grid */
 MUST_USE enum status grid_init(struct grid *g, int ranks, const int *host,
                                enum grid_schedule schedule);
 MUST_USE enum status grid_copy(struct grid *to, const struct grid *from);
