@@ -238,7 +238,8 @@ def id_cases():
 # ---- options ----
 
 SIZES = ["batch", "seq", "accum", "total-batch-tokens", "steps", "warmup", "seed", "threads",
-         "eval-every", "eval-batches", "save-every", "keep", "log-every", "block-bytes"]
+         "eval-every", "eval-batches", "save-every", "keep", "log-every", "block-bytes",
+         "roots"]
 NUMBERS = ["epochs", "lr", "min-lr", "weight-decay", "beta1", "beta2", "eps", "clip"]
 
 
@@ -298,6 +299,12 @@ def option_cases():
     option("order", ["--order", "random"], "--order", "'random'", "shuffled")
     option("schedule", ["--schedule", "step"], "--schedule", "'step'", "cosine")
     option("engine", ["--engine", "mpi"], "--engine", "'mpi'", "direct")
+    option("strategy", ["--strategy", "ring"], "--strategy", "'ring'", "reduce-scatter",
+           ranks=(1, 2, 3))
+    option("rounds", ["--rounds", "many"], "--rounds", "'many'", "recursive")
+    option("wire", ["--wire", "fp16"], "--wire", "'fp16'", "bf16")
+    option("host-memory", ["--host-memory", "yes"], "--host-memory", "'yes'", "on")
+    option("split-embedding", ["--split-embedding", "1"], "--split-embedding", "'1'", "off")
     option("overlap", ["--overlap", "yes"], "--overlap", "'yes'", "on")
     option("layout", ["--layout", "x"], "--layout", "'x'", "production")
     option("isa", ["--isa", "mmx"], "mmx", "generic")
@@ -309,6 +316,33 @@ def option_cases():
         args = train()
         where = args.index(missing)
         case("option-without" + missing, args[:where] + args[where + 2:], 2, missing)
+
+
+def update_cases():
+    """Options of the update phase that do not go together."""
+    def update(name, args, *needles, **keys):
+        case("update-" + name, train(*args), 2, *needles, **keys)
+
+    broadcast = ["--strategy", "reduce-broadcast"]
+    update("roots-0", ["--roots", "0"], "--roots", "0", "1 to", ranks=(1, 2, 3))
+    update("roots-9", ["--roots", "9"], "--roots", "9", "1 to 2", ranks=(2,))
+    update("roots-9", ["--roots", "9"] + broadcast, "--roots", "9", "1 to 3", ranks=(3,))
+    update("roots-2-of-1", ["--roots", "2"] + broadcast, "--roots", "2", "1 to 1", ranks=(1,))
+    update("roots-beyond-int", ["--roots", "4294967297"] + broadcast, "--roots",
+           "4294967297", "1 to 2", ranks=(2,))
+    for strategy in ("central", "reduce-scatter", "allreduce"):
+        update("roots-2-" + strategy, ["--roots", "2", "--strategy", strategy], "--roots 2",
+               "--strategy reduce-broadcast", ranks=(2, 3))
+    for strategy in ("auto", "central", "reduce-broadcast", "reduce-scatter", "allreduce"):
+        update("wire-collective-" + strategy,
+               ["--wire", "bf16", "--engine", "collective", "--strategy", strategy],
+               "--wire bf16", "--engine direct", ranks=(2,))
+    update("wire-collective", ["--wire", "bf16", "--engine", "collective"], "--wire bf16",
+           "--engine direct", ranks=(1, 3))
+    for rounds in ("flat", "recursive"):
+        update("rounds-collective-" + rounds,
+               ["--rounds", rounds, "--engine", "collective"], "--rounds " + rounds,
+               "--engine direct", ranks=(1, 2, 3))
 
 
 def config_cases():
@@ -755,7 +789,7 @@ def good_cases():
 def main():
     start = time.monotonic()
     make_fixtures()
-    for make in (data_cases, id_cases, option_cases, config_cases, shape_cases, model_cases,
+    for make in (data_cases, id_cases, option_cases, update_cases, config_cases, shape_cases, model_cases,
                  checkpoint_cases, disk_cases, numeric_cases, generate_cases, other_cases,
                  good_cases):
         make()

@@ -54,11 +54,12 @@ def kill(pid):
 
 
 class Job:
-    """A training run in the background."""
+    """A training run in the background; `prefix` are words before the program's."""
 
-    def __init__(self, ranks, args, log):
+    def __init__(self, ranks, args, log, prefix=()):
         self.log = log
-        command = ([WEFT] if ranks == 1 else ["sh", MPIRUN, str(ranks), WEFT]) + args
+        command = [] if ranks == 1 else ["sh", MPIRUN, str(ranks)]
+        command += list(prefix) + [WEFT] + args
         self.p = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
                                   env=dict(os.environ, OMP_NUM_THREADS="1"))
         self.ranks = ranks

@@ -411,19 +411,6 @@ def check_volume(run, logs, expected):
     expected.row_bytes = rows.bytes if rows else 0
 
 
-def check_communicators(run, logs):
-    """Blocks never meet agreement or control (pmpi_check has looked); in a step there is
-    one agreement and no control."""
-    for rank, calls in enumerate(logs):
-        control = next(c.count for c in calls if c.name == "Comm_dup")
-        for step in range(run.steps):
-            rest = [c for c in calls if c.step == step and c.comm >= 0 and
-                    not pmpi_check.carries_blocks(c)]
-            require(len(rest) == 1 and rest[0].name == "Iallgather" and
-                    rest[0].comm not in (0, control),
-                    f"{run.name}, rank {rank}, step {step + 1}: beside the blocks {rest}")
-
-
 def overlap_figures(run, logs):
     """By rank and step the lead, in us, of the first reduction over the end of the backward
     pass; and the share of reductions begun before that end. A rank that owns all has none
@@ -451,7 +438,8 @@ def check_log(run, program):
     require(steps == run.steps, f"{run.name}: {steps} steps in the log")
     expected = Expected(run, program)
     check_volume(run, logs, expected)
-    check_communicators(run, logs)
+    for rank, calls in enumerate(logs):
+        pmpi_check.check_agreements(rank, calls, run.steps)
     return logs, expected, requests
 
 

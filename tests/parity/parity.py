@@ -3,14 +3,26 @@
 """The same training on any number of ranks: parity.py [--more] [RUN...]
 
 Trains a small model for 20 steps on 120 sequences a step, split over ranks, micro-batches,
-workers, communication engines, block sizes and layouts in many ways, and compares each run
-with the one on a single rank: losses and gradient norms of every step, and weights and
-moments at the end. Runs whose sums are made in the same order must agree bit for bit.
---more tries more combinations; names of runs leave out the others. Needs $WEFT (the
-program); $WEFT_TMP is the scratch folder; $WEFT_PMPI the library that delays MPI calls.
+workers, strategies, engines, rounds, hosts, block sizes and layouts in many ways, and
+compares each run with the one on a single rank: losses and gradient norms of every step,
+and weights and moments at the end. Runs whose sums are made in the same order must agree
+bit for bit, and so must runs whose messages start late and whose tasks come in another
+order.
+
+By default every pair of settings occurs, and every triple of ranks, strategy, split of the
+embedding, engine and layout; --more tries their full product. Names of runs leave out the
+others. Needs $WEFT (the program); $WEFT_TMP is the scratch folder; $WEFT_PMPI the library
+that delays MPI calls and pretends hosts.
+
+What an exchange with --wire bf16 costs, as the relative distance from fp32 on one rank
+after 20 steps (loss and norm: the worst step; the rest: Euclidean norm of the difference);
+the worst of 2, 3, 4, 5 and 8 ranks, flat and recursive, with and without shared memory:
+
+    BF16_TABLE
 """
 
 import array
+import collections
 import math
 import os
 import shutil
@@ -20,73 +32,178 @@ import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "support"))
+from block_plan import Grid
+from covering import covering
 from native_checkpoint import read_metrics, read_native
 from token_shard import write_tokens
 
 WEFT = os.environ.get("WEFT", "weft")
 TMP = os.environ.get("WEFT_TMP", "parity-runs")
+PMPI = os.environ.get("WEFT_PMPI")
 MPIRUN = os.path.join(HERE, "..", "support", "mpirun")
 
 C, VOCAB, STEPS, SEQUENCES = 48, 97, 20, 120
 MODEL = f"L=3,H=3,C={C},T=32,V={VOCAB}"
-LIMITS = {"loss": 1e-5, "norm": 1e-5, "weights": 1e-4, "m": 1e-3, "v": 1e-3}
+STRATEGIES = ("central", "reduce-broadcast", "reduce-scatter", "allreduce")
+KINDS = ("loss", "norm", "weights", "m", "v")
+LIMITS = dict(zip(KINDS, (1e-6, 2e-6, 2e-6, 5e-6, 1e-5)))
+BF16_LIMITS = dict(zip(KINDS, (1, 1, 1, 1, 1)))
+
+# How ranks lie on hosts where they may share memory; "off": they may not.
+HOSTS = {"one": lambda r: 0, "pairs": lambda r: r // 2, "turns": lambda r: r % 2, "off": None}
+MICRO_BATCHES = {1: 4, 2: 3, 3: 5, 4: 2, 5: 3, 8: 3}
 
 
 class Run:
-    """One way to train; `bits` names a run that must have the same bits at the end."""
+    """One way to train. `bits` names a run that must have the same bits at the end."""
 
-    def __init__(self, name, ranks=1, batch=None, threads=1, engine="direct", block="64k",
-                 layout="production", overlap="on", shuffle=0, bits=None,
-                 delay_ms=0):
-        self.name, self.ranks, self.threads, self.bits = name, ranks, threads, bits
-        self.batch = batch or SEQUENCES // ranks
-        self.accum = SEQUENCES // ranks // self.batch
+    def __init__(self, name, ranks=1, strategy="reduce-broadcast", split="on", engine="direct",
+                 layout="production", block="64k", hosts="one", rounds="flat", threads=1,
+                 overlap="on", accum=False, clip=0.5, roots=1, wire="fp32", shuffle=0,
+                 delay_ms=0, bits=None):
+        self.name, self.ranks, self.strategy, self.split = name, ranks, strategy, split
+        self.engine, self.layout, self.block, self.hosts = engine, layout, block, hosts
+        self.rounds = rounds if engine == "direct" else "auto"
+        self.threads, self.overlap, self.clip, self.roots = threads, overlap, clip, roots
+        self.wire, self.shuffle, self.delay_ms, self.bits = wire, shuffle, delay_ms, bits
+        self.accum = MICRO_BATCHES[ranks] if accum else 1
+        self.batch = SEQUENCES // ranks // self.accum
         assert self.accum * self.batch * ranks == SEQUENCES, name
-        self.engine, self.block, self.layout = engine, block, layout
-        self.overlap, self.shuffle, self.delay_ms = overlap, shuffle, delay_ms
+
+    def words(self):
+        return ["--batch", self.batch, "--accum", self.accum, "--clip", self.clip, "--threads",
+                self.threads, "--strategy", self.strategy, "--split-embedding", self.split,
+                "--engine", self.engine, "--rounds", self.rounds, "--roots", self.roots,
+                "--wire", self.wire, "--layout", self.layout, "--block-bytes", self.block,
+                "--overlap", self.overlap, "--host-memory",
+                "off" if self.hosts == "off" else "on"]
 
     def describe(self):
-        return (f"P={self.ranks} B={self.batch}x{self.accum} threads={self.threads} "
-                f"{self.engine} {self.block} {self.layout} overlap={self.overlap} "
+        return (f"P={self.ranks} hosts {self.hosts} {' '.join(str(w) for w in self.words())} "
                 f"shuffle={self.shuffle} delay={self.delay_ms} ms")
 
+    def host_numbers(self):
+        of = HOSTS[self.hosts]
+        return None if of is None else [of(r) for r in range(self.ranks)]
 
-RUNS = [
-    Run("one"),
+    def order(self):
+        """What decides in which order numbers are added: runs with the same one have the
+        same bits, where no norm, itself a sum by blocks, scales them. None: the library
+        decides, or messages round."""
+        if self.clip:
+            return None
+        if self.ranks == 1:
+            return 1, self.accum
+        if self.engine == "collective" or self.wire != "fp32":
+            return None
+        grid = Grid(self.ranks, self.host_numbers(), self.rounds)
+        return (self.ranks, self.accum, self.split, tuple(grid.radixes), tuple(grid.rank_at))
+
+    def base(self):
+        """The run on one rank to be compared with."""
+        return "one" if self.clip else "one.unclipped"
+
+
+FACTORS = {
+    "ranks": (8, 5, 4, 3, 2, 1),
+    "strategy": STRATEGIES,
+    "split": ("on", "off"),
+    "engine": ("direct", "collective"),
+    "layout": ("production", "storage"),
+    "block": ("4k", "64k", "1M", "one"),
+    "hosts": ("one", "off", "pairs", "turns"),
+    "rounds": ("flat", "recursive"),
+    "threads": (1, 2, 3),
+    "overlap": ("on", "off"),
+    "accum": (False, True),
+    "clip": (0.5, 0),
+}
+TRIPLES = {"ranks", "strategy", "split", "engine", "layout"}
+
+
+def allowed(setting):
+    """One rank and MPI's collectives know no rounds and hosts."""
+    plain = all(setting.get(name, FACTORS[name][0]) == FACTORS[name][0]
+                for name in ("hosts", "rounds"))
+    if setting.get("engine") == "collective":
+        return plain and setting.get("ranks") != 1
+    return setting.get("ranks") != 1 or (plain and setting.get("split", "on") == "on")
+
+
+def named(settings):
+    for number, setting in enumerate(settings):
+        short = "".join(word[0] for word in setting["strategy"].split("-"))
+        yield Run(f"{number:03d}.p{setting['ranks']}.{short}.{setting['engine'][:3]}",
+                  shuffle=number, **setting)
+
+
+def product():
+    """Everything named in TRIPLES with everything; the rest takes turns."""
+    rest = [s for s in covering({n: v for n, v in FACTORS.items() if n not in TRIPLES}, set(),
+                                allowed)]
+    settings, turn = [], 0
+    for ranks in FACTORS["ranks"]:
+        for strategy in STRATEGIES:
+            for split in FACTORS["split"]:
+                for engine in FACTORS["engine"]:
+                    for layout in FACTORS["layout"]:
+                        setting = dict(ranks=ranks, strategy=strategy, split=split,
+                                       engine=engine, layout=layout)
+                        if not allowed(setting):
+                            continue
+                        turn += 1
+                        for name, value in rest[turn % len(rest)].items():
+                            fits = allowed(dict(setting, **{name: value}))
+                            setting[name] = value if fits else FACTORS[name][0]
+                        settings.append(setting)
+    return settings
+
+
+BASES = [Run("one"), Run("one.unclipped", clip=0)]
+
+# The same plan, and with it the same norm, whatever the workers do.
+WORKERS = [
     Run("one.threads2", threads=2, bits="one"),
     Run("one.threads3", threads=3, layout="storage", overlap="off", shuffle=7, bits="one"),
-    Run("one.accum", batch=8, threads=2),
     Run("two", 2, block="4k"),
     Run("two.threads2", 2, threads=2, block="4k", shuffle=1, bits="two"),
     Run("two.threads3", 2, threads=3, block="4k", layout="storage", overlap="off", shuffle=2,
         bits="two"),
-    Run("two.delayed", 2, threads=2, block="4k", delay_ms=3, bits="two"),
-    Run("two.accum", 2, batch=20, threads=2, shuffle=3),
-    Run("two.collective", 2, engine="collective", block="1M"),
-    Run("two.collective.one", 2, batch=30, engine="collective", block="one", layout="storage"),
-    Run("three.accum", 3, batch=10, block="4k", shuffle=4),
-    Run("three.collective", 3, engine="collective", block="4k", overlap="off"),
-    Run("three.collective.delayed", 3, batch=10, engine="collective", block="4k", delay_ms=3),
-    Run("four.4k", 4, block="4k"),
-    Run("four.4k.delayed", 4, block="4k", delay_ms=3, bits="four.4k"),
-    Run("four.64k", 4, block="64k", shuffle=5),
-    Run("four.one", 4, block="one", layout="storage"),
-    Run("five.accum", 5, batch=8),
-    Run("five.collective", 5, engine="collective", layout="storage"),
-    Run("eight", 8, shuffle=6),
-    Run("eight.collective", 8, batch=5, engine="collective", block="1M", layout="storage"),
+    Run("four.roots2", 4, roots=2, hosts="pairs", block="4k"),
+    Run("four.roots2.threads2", 4, roots=2, hosts="pairs", block="4k", threads=2, shuffle=3,
+        bits="four.roots2"),
+    Run("five.roots3", 5, roots=3, block="4k", layout="storage", wire="fp32"),
 ]
 
-MORE = [Run("one"), Run("four.4k", 4, block="4k")] + [
-    Run(f"p{ranks}.{engine}.{block}.{layout}.{overlap}", ranks, threads=threads, engine=engine,
-        block=block, layout=layout, overlap=overlap, shuffle=ranks,
-        batch=SEQUENCES // ranks // accum)
-    for ranks, threads, accum in ((1, 3, 4), (2, 2, 1), (3, 1, 5), (4, 2, 3), (5, 1, 1), (8, 1, 3))
-    for engine in ("direct", "collective")
-    for block, layout, overlap in (("4k", "production", "on"), ("64k", "storage", "on"),
-                                   ("1M", "production", "off"), ("one", "storage", "off"))
-    if ranks > 1 or engine == "direct"
-]
+
+def delayed():
+    """Calls start late, at random, and tasks come in another order: what does not wait for
+    what it needs computes on old numbers. The bits are those of other runs of their order."""
+    return [Run(f"late.{strategy}.{name}", delay_ms=2, shuffle=40 + number, block="4k", clip=0,
+                strategy=strategy, **options)
+            for number, strategy in enumerate(STRATEGIES)
+            for name, options in (
+                ("direct", dict(ranks=4, rounds="recursive", threads=2)),
+                ("hosts", dict(ranks=4, hosts="pairs")),
+                ("collective", dict(ranks=3, engine="collective")))]
+
+
+def rounded(more):
+    """What travels as bf16."""
+    ways = [(4, "off", "flat"), (4, "pairs", "recursive")]
+    if more:
+        ways = [(p, hosts, rounds) for p in (2, 3, 4, 5, 8) for hosts in ("off", "turns")
+                for rounds in ("flat", "recursive")]
+    runs = [Run(f"bf16.{strategy}.p{ranks}.{hosts}.{rounds}", ranks, strategy, wire="bf16",
+                block="16k", hosts=hosts, rounds=rounds, split="on" if rounds == "flat" else "off")
+            for strategy in STRATEGIES for ranks, hosts, rounds in ways]
+    # And the same bits, whatever the workers do.
+    for strategy in STRATEGIES:
+        like = f"bf16.{strategy}.p4.off.flat"
+        if any(run.name == like for run in runs):
+            runs.append(Run(like + ".late", 4, strategy, wire="bf16", block="16k", hosts="off",
+                            threads=2, layout="storage", shuffle=9, delay_ms=2, bits=like))
+    return runs
 
 
 def is_mpich():
@@ -94,8 +211,12 @@ def is_mpich():
     return "libmpich" in found.stdout
 
 
+def needs_pmpi(run):
+    return run.delay_ms > 0 or (run.ranks > 1 and run.hosts in ("pairs", "turns"))
+
+
 def possible(run):
-    if run.delay_ms and "WEFT_PMPI" not in os.environ:
+    if needs_pmpi(run) and not PMPI:
         return False
     if run.ranks == 1:
         return True
@@ -105,23 +226,23 @@ def possible(run):
     return run.ranks <= 2 or not is_mpich()
 
 
-def delay(run):
-    """Messages start late, at random: what does not wait for them computes on old numbers."""
-    if not run.delay_ms:
+def preloaded(run):
+    """Messages start late, at random, and ranks are told of hosts."""
+    if not needs_pmpi(run):
         return []
-    return ["env", f"LD_PRELOAD={os.environ['WEFT_PMPI']}", f"WEFT_PMPI_DELAY_MS={run.delay_ms}",
-            "WEFT_PMPI_DELAY_TOTAL_MS=4000"]
+    numbers = run.host_numbers() or range(run.ranks)
+    return ["env", f"LD_PRELOAD={PMPI}", f"WEFT_PMPI_DELAY_MS={run.delay_ms}",
+            "WEFT_PMPI_DELAY_TOTAL_MS=1500",
+            "WEFT_PMPI_HOSTS=" + ",".join(str(n) for n in numbers)]
 
 
 def train(run, data):
     folder = os.path.join(TMP, run.name)
-    command = [WEFT, "train", "--data", data, "--model", MODEL, "--out", folder,
-               "--batch", run.batch, "--accum", run.accum, "--steps", STEPS, "--lr", 3e-3,
-               "--warmup", 3, "--clip", 0.5, "--seed", 3, "--threads", run.threads,
-               "--engine", run.engine, "--block-bytes", run.block, "--layout", run.layout,
-               "--overlap", run.overlap, "--resume", "none"]
+    command = [WEFT, "train", "--data", data, "--model", MODEL, "--out", folder, "--steps",
+               STEPS, "--lr", 3e-3, "--warmup", 3, "--seed", 3, "--resume", "none"]
+    command += run.words()
     if run.ranks > 1:
-        command = [MPIRUN, run.ranks] + delay(run) + command
+        command = [MPIRUN, run.ranks] + preloaded(run) + command
     env = dict(os.environ, WEFT_TASK_SHUFFLE=str(run.shuffle))
     start = time.monotonic()
     done = subprocess.run([str(word) for word in command], env=env, capture_output=True,
@@ -132,7 +253,9 @@ def train(run, data):
     if done.returncode != 0:
         print(f"{run.name}: exit code {done.returncode}\n{done.stdout}{done.stderr}")
         sys.exit(1)
-    return dict(read_run(folder), seconds=time.monotonic() - start)
+    result = dict(read_run(folder), seconds=time.monotonic() - start)
+    shutil.rmtree(folder)
+    return result
 
 
 def read_run(folder):
@@ -184,60 +307,75 @@ def learns(result):
     return last < first - 0.3 and max(result["norms"]) > 0.5
 
 
-def judge(run, results, worst):
-    result = results[run.name]
-    d = distances(result, results["one"])
-    bad = [kind for kind, value in d.items() if not value <= LIMITS[kind]]
-    text = "  ".join(f"{kind} {value:.1e}" for kind, value in d.items())
-    if run.bits and not same_bits(result, results[run.bits]):
-        bad.append(f"other bits than {run.bits}")
-    print(f"{run.name:<28} {text}  {result['seconds']:5.1f} s  "
-          f"{'BAD: ' + ', '.join(bad) if bad else 'ok'}", flush=True)
-    if bad:
-        print(f"  {run.describe()}; limits {LIMITS}")
-    for kind, value in d.items():
-        worst[kind] = max(worst.get(kind, 0), value)
-    return not bad
+class Judge:
+    def __init__(self):
+        self.results, self.of_order, self.good = {}, {}, True
+        self.worst = collections.defaultdict(lambda: dict.fromkeys(KINDS, 0.0))
+        self.equals = 0
 
+    def take(self, run, result):
+        self.results[run.name] = result
+        limits = LIMITS if run.wire == "fp32" else BF16_LIMITS
+        d = distances(result, self.results[run.base()])
+        bad = [kind for kind, value in d.items() if not value <= limits[kind]]
+        bad += self.compare_bits(run, result)
+        text = "  ".join(f"{kind} {value:.1e}" for kind, value in d.items())
+        print(f"{run.name:<28} {text}  {result['seconds']:5.1f} s  "
+              f"{'BAD: ' + ', '.join(bad) if bad else 'ok'}", flush=True)
+        if bad:
+            print(f"  {run.describe()}; limits {limits}")
+            self.good = False
+        group = "fp32" if run.wire == "fp32" else f"bf16 {run.strategy}"
+        for kind, value in d.items():
+            self.worst[group][kind] = max(self.worst[group][kind], value)
 
-def report_blocks(runs, results):
-    """Block sizes change no bit of the direct engine's sums; only the norm, a sum over
-    blocks in double, could, through clipping."""
-    base = results.get("four.4k")
-    for run in runs:
-        if base and run.ranks == 4 and run.batch == 30 and run.engine == "direct" \
-                and run.name != "four.4k" and run.name in results:
-            equal = same_bits(results[run.name], base)
-            print(f"{run.name}: {'same' if equal else 'NOT the same'} bits as four.4k")
+    def compare_bits(self, run, result):
+        """Names of runs that should have the same bits and have not."""
+        names = [run.bits] if run.bits else []
+        order = run.order()
+        if order is not None and self.of_order.setdefault(order, run.name) != run.name:
+            names.append(self.of_order[order])
+        self.equals += len(names)
+        return [f"other bits than {name}" for name in names
+                if not same_bits(result, self.results[name])]
+
+    def report(self):
+        for group, d in sorted(self.worst.items()):
+            print(f"worst {group:<22} " + "  ".join(f"{k} {v:.2e}" for k, v in d.items()))
+        print(f"{len(self.results)} runs, {self.equals} comparisons bit for bit in "
+              f"{len(self.of_order)} orders of sums")
 
 
 def main():
     names = [word for word in sys.argv[1:] if word != "--more"]
-    runs = MORE if "--more" in sys.argv[1:] else RUNS
-    needed = set(names) | {"one"} | {run.bits for run in runs if run.name in names}
+    more = "--more" in sys.argv[1:]
+    settings = product() if more else covering(FACTORS, TRIPLES, allowed)
+    runs = BASES + WORKERS + list(named(settings)) + delayed() + rounded(more)
     if names:
+        needed = set(names) | {"one", "one.unclipped"}
+        needed |= {run.bits for run in runs if run.name in needed}
         runs = [run for run in runs if run.name in needed]
     shutil.rmtree(TMP, ignore_errors=True)
     data = os.path.join(TMP, "tokens")
     os.makedirs(data)
     write_tokens(os.path.join(data, "parity_train_000000.bin"), 20000, VOCAB)
-    results, worst, good = {}, {}, True
+    judge = Judge()
     for run in runs:
         if not possible(run):
             print(f"{run.name}: left out, this build cannot do it here")
             continue
-        results[run.name] = train(run, data)
-        if run.name == "one":
-            losses = results["one"]["losses"]
-            print(f"one: loss {losses[0]:.4f} -> {losses[-1]:.4f}")
-            if not learns(results["one"]):
-                print("one: learns nothing, or never clips")
+        result = train(run, data)
+        if run.name == run.base():
+            losses = result["losses"]
+            print(f"{run.name}: loss {losses[0]:.4f} -> {losses[-1]:.4f}")
+            if not learns(result):
+                print(f"{run.name}: learns nothing, or never clips")
                 return 1
-        else:
-            good = judge(run, results, worst) and good
-    report_blocks(runs, results)
-    print("worst: " + "  ".join(f"{kind} {value:.2e}" for kind, value in worst.items()))
-    return 0 if good else 1
+            judge.results[run.name] = result
+            continue
+        judge.take(run, result)
+    judge.report()
+    return 0 if judge.good else 1
 
 
 if __name__ == "__main__":

@@ -172,6 +172,25 @@ def check_apart(rank, calls):
                             "on it, one with blocks and one without")
 
 
+def check_agreements(rank, calls, steps):
+    """Beside the blocks a step has one agreement, on a communicator of its own. Control has
+    another one and is silent while a step runs. Returns how often control spoke."""
+    control = next(c.count for c in calls if c.name == "Comm_dup")
+    rest = collections.defaultdict(list)
+    for c in calls:
+        if c.comm >= 0 and not carries_blocks(c):
+            rest[c.step].append(c)
+    comms = {c.comm for step in range(steps) for c in rest[step]}
+    for step in range(steps):
+        if len(rest[step]) != 1 or rest[step][0].name != "Iallgather":
+            raise Violation(f"rank {rank}, step {step}: beside the blocks {rest[step]}, needs "
+                            "one agreement")
+    if len(comms) > 1 or comms & ({0, control} | {c.comm for c in rest[None]}):
+        raise Violation(f"rank {rank}: agreements on communicators {sorted(comms)}, control is "
+                        f"on {control}")
+    return sum(c.comm == control for c in rest[None])
+
+
 def check(prefix, ranks, early=True):
     """Raises Violation, or returns the calls of each rank and the numbers of steps and of
     requests. Not early: the first reduction may come late (a log of delayed calls)."""
