@@ -41,13 +41,13 @@ static void keep(float x)
 static double best_rate(const struct load *l, double seconds)
 {
     const double span_s = 250e-6;
-    double end_s = clock_s() + seconds, best = 0;
+    double end_s = clock_thread_cpu_s() + seconds, best = 0;
     size_t times = 1;
     bool again = true;
 
     while (again) {
-        double start_s = clock_s(), work = l->run(l, times);
-        double now_s = clock_s(), took_s = now_s - start_s;
+        double start_s = clock_thread_cpu_s(), work = l->run(l, times);
+        double now_s = clock_thread_cpu_s(), took_s = now_s - start_s;
 
         if (took_s < span_s && now_s < end_s) {
             times *= 2;

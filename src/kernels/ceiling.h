@@ -2,9 +2,10 @@
  * are held against.
  *
  * Each function runs a loop of nothing but the operations it names, on the calling
- * thread, for about `seconds`, and returns the rate of the best of many short spans:
- * others use the machine too, and a ceiling is no average. For what several cores do
- * together, several threads call at the same time. Unlike kernels these read the clock.
+ * thread, for about `seconds` of its CPU time, and returns the rate of the best of many
+ * short spans: others use the machine too, and a ceiling is no average. For what several
+ * cores do together, several threads call at the same time. Unlike kernels these read
+ * the clock.
  *
  * isa is a name that kernels_select() accepts on this machine, or NULL for the best.
  */

@@ -3,15 +3,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
-
-double label_times_cpu_s(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 static struct task_label *row_of(struct label_times *t, const char *label)
 {

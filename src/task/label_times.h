@@ -20,9 +20,6 @@ struct label_times {
     struct task_label rows[LABEL_TIMES_MOST];
 };
 
-/* CPU time of the calling thread. */
-double label_times_cpu_s(void);
-
 /* One body of that label; both times in seconds. */
 void label_times_add(struct label_times *t, const char *label, double busy_s,
                      double cpu_s);

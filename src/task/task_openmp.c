@@ -185,7 +185,7 @@ static void run_body(struct record *r, uintptr_t event)
         clock_nap_us((long)r->delay_us);
 
     struct label_times *times = team.profiling ? &team.times[s - team.slots] : NULL;
-    double cpu_s = times ? label_times_cpu_s() : 0;
+    double cpu_s = times ? clock_thread_cpu_s() : 0;
     double begin_s = clock_s();
 
     meter_body_begin(&team.meter, begin_s);
@@ -202,7 +202,7 @@ static void run_body(struct record *r, uintptr_t event)
     s->tasks++;
     s->busy_s += end_s - begin_s;
     if (times)
-        label_times_add(times, r->label, end_s - begin_s, label_times_cpu_s() - cpu_s);
+        label_times_add(times, r->label, end_s - begin_s, clock_thread_cpu_s() - cpu_s);
     ran = true;
     meter_body_end(&team.meter, end_s);
     take_part(r);

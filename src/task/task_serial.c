@@ -52,7 +52,7 @@ void task_spawn(const struct task *t)
     records_reset(&serial.records);
 
     struct record *r = records_take(&serial.records, t);
-    double cpu_s = serial.profiling ? label_times_cpu_s() : 0;
+    double cpu_s = serial.profiling ? clock_thread_cpu_s() : 0;
     double begin_s = clock_s();
 
     if (r->body)
@@ -64,7 +64,7 @@ void task_spawn(const struct task *t)
     serial.stats.busy_s += end_s - begin_s;
     if (serial.profiling)
         label_times_add(&serial.times, r->label, end_s - begin_s,
-                        label_times_cpu_s() - cpu_s);
+                        clock_thread_cpu_s() - cpu_s);
     if (t->has_event) {
         wait_for_event(r);
         serial.stats.all_idle_s += clock_s() - end_s;

@@ -25,11 +25,11 @@ static void nap_body(void *args, struct task_event event)
 
 static void spin_body(void *args, struct task_event event)
 {
-    double end_s = label_times_cpu_s() + 0.004;
+    double end_s = clock_thread_cpu_s() + 0.004;
 
     (void)args;
     (void)event;
-    while (label_times_cpu_s() < end_s)
+    while (clock_thread_cpu_s() < end_s)
         ;
 }
 
