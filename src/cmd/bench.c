@@ -21,6 +21,7 @@ static const struct {
 } table[] = {
     {"network", bench_network,
      "latency, bandwidth, congestion and CPU time of messages between ranks"},
+    {"gemm", bench_gemm, "the matrix products of a training step beside the ceiling"},
 };
 enum { N_BENCHES = sizeof table / sizeof table[0] };
 
