@@ -111,6 +111,10 @@ struct stream {
     void (*start)(struct traffic *t, const struct message *m, MPI_Request *request);
     int n_running, most_running;
     size_t bytes_running;
+    struct peer_running {
+        int messages;
+        size_t bytes;
+    } * to_peer; /* [ranks] of sends; NULL: not bounded */
     MPI_Request requests[STREAM_MOST];
     const struct message *running[STREAM_MOST];
 };

@@ -253,7 +253,10 @@ static enum status add_round(struct traffic *t, enum exchange_phase phase, bool 
         s->may_start = receives ? may_receive_return : may_send_return;
         s->start = receives ? receive_return : send_return;
     }
-    return list_messages(s);
+    if (!receives)
+        st = memory_alloc((size_t)t->x->ranks, sizeof *s->to_peer, "exchange",
+                          &s->to_peer);
+    return st == ST_OK ? list_messages(s) : st;
 }
 
 enum status direct_build(struct traffic *t)

@@ -127,9 +127,33 @@ static size_t message_bytes(const struct stream *s, const struct message *m)
     return m->span.elems * exchange_elem_bytes(x->plan, &x->options, s->phase);
 }
 
+/* What is on its way to one rank. More would not move faster: an MPI library lets all
+ * messages to a rank advance side by side, so that none is complete before all nearly
+ * are, and then the receiver's scratch comes back all at once, with the link idle
+ * meanwhile. */
+enum { PEER_LEAST = 3, PEER_BYTES = 3 << 20 };
+
+static bool peer_has_room(const struct stream *s, const struct message *m)
+{
+    const struct peer_running *p = s->to_peer ? &s->to_peer[m->peer] : NULL;
+
+    return !p || p->messages < PEER_LEAST || p->bytes + message_bytes(s, m) <= PEER_BYTES;
+}
+
+static void count_running(struct stream *s, const struct message *m, int messages)
+{
+    size_t bytes = message_bytes(s, m);
+
+    s->bytes_running += messages > 0 ? bytes : -bytes;
+    if (!s->to_peer)
+        return;
+    s->to_peer[m->peer].messages += messages;
+    s->to_peer[m->peer].bytes += messages > 0 ? bytes : -bytes;
+}
+
 static bool has_room(const struct stream *s, const struct message *m)
 {
-    if (s->n_running == s->most_running)
+    if (s->n_running == s->most_running || !peer_has_room(s, m))
         return false;
     return s->n_running < STREAM_LEAST ||
            s->bytes_running + message_bytes(s, m) <= s->traffic->x->options.window_bytes;
@@ -146,7 +170,7 @@ static bool start_messages(struct stream *s)
             break;
         s->start(s->traffic, m, &s->requests[s->n_running]);
         s->running[s->n_running++] = m;
-        s->bytes_running += message_bytes(s, m);
+        count_running(s, m, 1);
         s->next++;
         moved = true;
     }
@@ -190,7 +214,7 @@ static bool test_messages(struct stream *s)
 
         if (s->phase == PHASE_RETURN && s->receives)
             t->arriving[(size_t)m->round * t->x->plan->n_blocks + m->block]--;
-        s->bytes_running -= message_bytes(s, m);
+        count_running(s, m, -1);
         op->left--;
         finish_if_complete(t, op);
     }
@@ -412,6 +436,7 @@ static void free_tables(struct traffic *t)
     for (int i = 0; i < t->n_streams; i++) {
         free(t->streams[i]->list);
         free(t->streams[i]->of_block);
+        free(t->streams[i]->to_peer);
         free(t->streams[i]);
     }
     for (int r = 0; r < t->x->rounds; r++) {
