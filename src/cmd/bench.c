@@ -22,6 +22,7 @@ static const struct {
     {"network", bench_network,
      "latency, bandwidth, congestion and CPU time of messages between ranks"},
     {"gemm", bench_gemm, "the matrix products of a training step beside the ceiling"},
+    {"step", bench_step, "training steps: speed, memory, and where the time goes"},
 };
 enum { N_BENCHES = sizeof table / sizeof table[0] };
 
