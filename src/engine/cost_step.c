@@ -403,13 +403,6 @@ static void call_return(struct step *s, int rank, size_t block)
         returned(s, rank, block);
 }
 
-static void call_rows(struct step *s, int rank, enum traffic_phase phase)
-{
-    rank_of(s, rank)->rows_called[phase - TRAFFIC_FETCH] = true;
-    advance_stream(s, rank, phase, 0, false);
-    advance_stream(s, rank, phase, 0, true);
-}
-
 static void agree(struct step *s, int rank)
 {
     struct rank *r = rank_of(s, rank);
@@ -438,6 +431,16 @@ static void rows_arrived(struct step *s, int rank, enum traffic_phase phase)
          (struct item){.kind = ITEM_ROWS,
                        .work_s = in->rows_bytes / in->network->sum_Bps,
                        .tasks = in->workers});
+}
+
+static void call_rows(struct step *s, int rank, enum traffic_phase phase)
+{
+    rank_of(s, rank)->rows_called[phase - TRAFFIC_FETCH] = true;
+    advance_stream(s, rank, phase, 0, false);
+    advance_stream(s, rank, phase, 0, true);
+    /* A rank may have nothing to send or receive. */
+    if (s->lists.rows_left[phase - TRAFFIC_FETCH][rank] == 0)
+        rows_arrived(s, rank, phase);
 }
 
 static void added(struct step *s, int rank, int round, size_t block)

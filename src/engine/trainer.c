@@ -15,6 +15,7 @@
 #include "base/progress.h"
 #include "engine/peak.h"
 #include "engine/stop.h"
+#include "task/task.h"
 
 enum { LOG_LINES_WANTED = 50 };
 
@@ -196,17 +197,6 @@ static void show_step(struct trainer *t, const struct step_result *r, double lr,
     }
 }
 
-/* Once a run: what the workers of all ranks can do. COLLECTIVE. */
-static void measure_peak(struct trainer *t)
-{
-    const double seconds = 0.01;
-    struct peak peak;
-
-    peak_measure(t->eo.workers, seconds, false, &peak);
-    t->peak_flops = peak.fma_flops;
-    comm_sum(t->comm, &t->peak_flops, 1);
-}
-
 static double share_of_peak(const struct trainer *t, double tokens, double seconds)
 {
     return shape_train_flops(&t->eo.shape, t->eo.seq, tokens) / (seconds * t->peak_flops);
@@ -310,7 +300,6 @@ static void train_loop(void *arg)
 
     if (!t->has_start)
         engine_init_weights(t->engine, t->options->seed);
-    measure_peak(t);
     progress_begin(&bar, "train", "steps", (double)t->steps,
                    comm_rank(t->comm) == 0 && !t->options->quiet);
     bar.first = (double)t->state.step;
@@ -393,6 +382,16 @@ static void say_done(const struct trainer *t)
                  (double)t->state.tokens * 1e-6, took);
 }
 
+static void measure_peak(void *arg)
+{
+    const double seconds = 0.01;
+    struct trainer *t = arg;
+    struct peak peak;
+
+    peak_measure(t->eo.workers, seconds, false, &peak);
+    t->peak_flops = peak.fma_flops;
+}
+
 static enum status run(struct trainer *t)
 {
     enum status st = trainer_find_latest(t);
@@ -404,7 +403,12 @@ static enum status run(struct trainer *t)
     if (st != ST_OK)
         return st;
     t->eo.workers = trainer_threads(t);
-    st = trainer_banner(t);
+    /* What the workers of all ranks can do when all work. */
+    task_run(t->eo.workers, measure_peak, t);
+    comm_sum(t->comm, &t->peak_flops, 1);
+    st = trainer_choose(t);
+    if (st == ST_OK)
+        st = trainer_banner(t);
     if (st != ST_OK || t->options->dry_run)
         return st;
     if (t->resumed && t->start.state.step >= t->steps) {

@@ -26,6 +26,7 @@ struct train_options {
     int rounds, wire, host_memory, split_embedding;
     size_t roots;
     const char *block_bytes; /* a size, "auto" or "one" */
+    const char *network;     /* what `weft bench network` wrote, or NULL */
     size_t eval_every, eval_batches;
     size_t save_every, keep;
     const char *time_limit; /* "23h50m", or NULL */

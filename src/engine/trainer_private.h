@@ -61,6 +61,9 @@ MUST_USE enum status trainer_same_everywhere(struct trainer *t);
 MUST_USE enum status trainer_lock_run(struct trainer *t);
 /* config.ini, metrics.jsonl, a look at the space on disk. COLLECTIVE, agreed. */
 MUST_USE enum status trainer_open_run(struct trainer *t);
+/* With --network: chooses strategy and block size where that was left to a rule. After
+ * peak_flops is known. COLLECTIVE, agreed. */
+MUST_USE enum status trainer_choose(struct trainer *t);
 /* What the run is, in a few lines. COLLECTIVE; rank 0 prints. */
 MUST_USE enum status trainer_banner(struct trainer *t);
 
