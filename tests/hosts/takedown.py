@@ -105,13 +105,14 @@ def signalled(number):
 def signalled_early(number):
     """While the hosts are being made, at different moments."""
     complaints = []
-    for i in range(8):
+    for i in range(6):
         process = start("sh", "-c", STUBBORN)
-        time.sleep(0.05 + 0.05 * i)
+        time.sleep(0.05 + 0.07 * i)
         process.send_signal(number)
         # Before the handler stands the signal ends it, after that the code says so.
         process.wait(60)
-        time.sleep(1)  # a guard that did not wait for the last tool would be done by now
+        if number == signal.SIGKILL:
+            time.sleep(1)  # a guard that did not wait for the last tool would be done by now
         complaints += judge(process, process.returncode, at_once=False)
         if process.returncode not in (-number, 128 + number):
             complaints.append(f"exit code {process.returncode}")
