@@ -138,23 +138,26 @@ static void direct_engine_in_special_cases(void **state)
     }
 }
 
-/* Every number of roots. */
+/* Every number of roots, with parts of others between those of one owner. */
 static void blocks_have_several_roots(void **state)
 {
     (void)state;
-    for (int roots = 1; roots <= comm_size(comm); roots++)
+    for (int i = 1; i < 2 * comm_size(comm); i++) {
+        int roots = (i + 1) / 2;
+
         must_be_right(
             &(struct setting){.strategy = STRATEGY_REDUCE_BROADCAST,
-                              .schedule = roots % 2 ? SCHEDULE_RECURSIVE : SCHEDULE_FLAT,
-                              .wire = roots % 3 ? WIRE_FP32 : WIRE_BF16,
-                              .hosts = roots % 4 ? HOSTS_APART : HOSTS_PAIRS,
-                              .visible = roots % 4 == 0,
-                              .shared = roots % 4 == 0,
+                              .schedule = i % 4 < 2 ? SCHEDULE_RECURSIVE : SCHEDULE_FLAT,
+                              .wire = i % 3 ? WIRE_FP32 : WIRE_BF16,
+                              .hosts = i % 2 ? HOSTS_APART : HOSTS_PAIRS,
+                              .visible = i % 2 == 0,
+                              .shared = i % 2 == 0,
                               .roots = roots,
-                              .storage = roots % 2 == 0,
+                              .storage = i % 5 < 2,
                               .block_bytes = 3000,
                               .scale = 2,
                               .steps = 2});
+    }
 }
 
 /* Messages too long to be sent before they are received, in more pieces than a window
