@@ -23,6 +23,8 @@ static const struct {
      "latency, bandwidth, congestion and CPU time of messages between ranks"},
     {"gemm", bench_gemm, "the matrix products of a training step beside the ceiling"},
     {"step", bench_step, "training steps: speed, memory, and where the time goes"},
+    {"update", bench_update,
+     "the training step with each strategy, engine, layout and block size"},
 };
 enum { N_BENCHES = sizeof table / sizeof table[0] };
 

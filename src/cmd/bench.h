@@ -13,6 +13,7 @@
 enum status bench_network(int argc, char **argv, int *exit_code);
 enum status bench_gemm(int argc, char **argv, int *exit_code);
 enum status bench_step(int argc, char **argv, int *exit_code);
+enum status bench_update(int argc, char **argv, int *exit_code);
 
 /* Reads "64,1M,16M" or "64..64M" (in steps of four) into out[most]; each value in
  * [least, greatest]. `option` is for the error text. Returns ST_OK, ST_USAGE. */

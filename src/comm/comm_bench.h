@@ -82,6 +82,12 @@ MUST_USE enum status comm_bench_network(struct comm *c, const struct network_opt
                                         bench_progress progress, void *arg,
                                         struct network_figures *out);
 
+/* A job of this rank alone, to measure what a step takes without its exchange. Other
+ * threads than the communication thread use it as they use a job; its end comes before
+ * comm_stop(c). LOCAL. */
+MUST_USE enum status comm_alone_new(struct comm *c, struct comm **out);
+void comm_alone_free(struct comm *c, struct comm *alone); /* NULL allowed */
+
 /* Median, least and most of n values, which it sorts; NaN for n = 0. */
 struct bench_spread bench_spread_of(double *values, size_t n);
 

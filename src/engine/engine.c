@@ -514,6 +514,9 @@ static void read_result(struct engine *e, double seconds, struct step_result *ou
                                 .save = e->agreed[4] > 0,
                                 .step_s = seconds,
                                 .comm_busy_s = traffic.busy_s,
+                                .idle_s = tasks.all_idle_s,
+                                .comm_bytes = traffic.bytes_sent,
+                                .comm_messages = traffic.messages,
                                 .comm_cpu_s = traffic.cpu_s,
                                 .tasks = tasks.tasks};
     out->finite = isfinite(out->loss) && isfinite(out->grad_norm);
