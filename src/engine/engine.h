@@ -104,10 +104,10 @@ struct step_result {
     double step_s;         /* wall time of the window */
     double comm_busy_s;    /* with communication in flight, on this rank */
     double comm_exposed_s; /* all workers idle while tasks were unfinished */
-    double idle_s; /* all workers idle, whether or not communication was in flight */
-    uint64_t comm_bytes, comm_messages; /* sent by this rank */
     double comm_cpu_s;     /* CPU time of the communication thread */
+    double idle_s;         /* all workers idle, with communication in flight or not */
     uint64_t tasks;
+    uint64_t comm_bytes, comm_messages; /* sent by this rank */
 };
 
 /* One step on the token buffers. The update of the step is only scheduled: it happens in
