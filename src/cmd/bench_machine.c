@@ -47,10 +47,10 @@ size_t machine_cores(void)
     return sched_getaffinity(0, sizeof cpus, &cpus) == 0 ? (size_t)CPU_COUNT(&cpus) : 1;
 }
 
-/* One worker's part of the arrays. */
+/* One worker's part of the memory, cut into arrays of n elements. */
 struct stream {
     enum ceiling_pattern pattern;
-    float *a, *b, *c;
+    float *base;
     size_t n;
     double *Bps;
 };
@@ -60,11 +60,8 @@ static void do_fill(void *args, struct task_event event)
     struct stream *s = args;
 
     (void)event;
-    for (size_t i = 0; i < s->n; i++) {
-        s->a[i] = 1;
-        s->b[i] = 2;
-        s->c[i] = 3;
-    }
+    for (size_t i = 0; i < s->n; i++)
+        s->base[i] = 1;
 }
 
 static void do_stream(void *args, struct task_event event)
@@ -72,32 +69,24 @@ static void do_stream(void *args, struct task_event event)
     struct stream *s = args;
 
     (void)event;
-    *s->Bps = ceiling_bandwidth(NULL, s->pattern, s->a, s->b, s->c, s->n, 0.06);
+    *s->Bps = ceiling_bandwidth(NULL, s->pattern, s->base, s->base + s->n,
+                                s->base + 2 * s->n, s->n, 0.06);
 }
 
-/* The same body for all workers, each on its part of the arrays. */
-static void on_parts(int workers, task_body body, struct stream all, double *Bps)
+/* All workers at once, each in its part of the memory. Returns the sum of the rates. */
+static double on_parts(int workers, task_body body, enum ceiling_pattern pattern,
+                       size_t arrays, float *base, size_t floats, double *Bps)
 {
-    size_t n = all.n / (size_t)workers;
-
-    for (int i = 0; i < workers; i++) {
-        size_t at = (size_t)i * n;
-        struct stream part = {all.pattern, all.a + at, all.b + at,
-                              all.c + at,  n,          &Bps[i]};
-
-        task_spawn(&(struct task){.label = "bandwidth",
-                                  .body = body,
-                                  .args = &part,
-                                  .args_bytes = sizeof part});
-    }
-    task_wait_all();
-}
-
-static double bandwidth(int workers, struct stream all, double *Bps)
-{
+    size_t part = floats / (size_t)workers;
     double sum = 0;
 
-    on_parts(workers, do_stream, all, Bps);
+    for (int i = 0; i < workers; i++) {
+        struct stream s = {pattern, base + (size_t)i * part, part / arrays, &Bps[i]};
+
+        task_spawn(&(struct task){
+            .label = "bandwidth", .body = body, .args = &s, .args_bytes = sizeof s});
+    }
+    task_wait_all();
     for (int i = 0; i < workers; i++)
         sum += Bps[i];
     return sum;
@@ -105,27 +94,29 @@ static double bandwidth(int workers, struct stream all, double *Bps)
 
 static enum status measure_memory(int workers, struct machine *m)
 {
-    size_t n = m->memory_bytes / (3 * sizeof(float));
+    const struct {
+        enum ceiling_pattern pattern;
+        size_t arrays;
+        double *Bps;
+    } loops[] = {{CEILING_READ, 1, &m->read_Bps},
+                 {CEILING_COPY, 2, &m->copy_Bps},
+                 {CEILING_TRIAD, 3, &m->triad_Bps},
+                 {CEILING_UPDATE, 2, &m->update_Bps}};
+    size_t n = m->memory_bytes / sizeof(float);
     double *Bps = NULL;
     void *base = NULL;
-    enum status st = memory_map(3 * n * sizeof(float), "memory to measure", &base);
+    enum status st = memory_map(n * sizeof(float), "memory to measure", &base);
 
     if (st == ST_OK)
         st = memory_alloc((size_t)workers, sizeof *Bps, "figures", &Bps);
     if (st == ST_OK) {
-        float *a = base;
-        struct stream all = {.a = a, .b = a + n, .c = a + 2 * n, .n = n};
-
-        on_parts(workers, do_fill, all, Bps);
-        all.pattern = CEILING_READ;
-        m->read_Bps = bandwidth(workers, all, Bps);
-        all.pattern = CEILING_COPY;
-        m->copy_Bps = bandwidth(workers, all, Bps);
-        all.pattern = CEILING_TRIAD;
-        m->triad_Bps = bandwidth(workers, all, Bps);
+        (void)on_parts(workers, do_fill, CEILING_READ, 1, base, n, Bps);
+        for (size_t i = 0; i < sizeof loops / sizeof *loops; i++)
+            *loops[i].Bps = on_parts(workers, do_stream, loops[i].pattern,
+                                     loops[i].arrays, base, n, Bps);
     }
     free(Bps);
-    memory_unmap(base, 3 * n * sizeof(float));
+    memory_unmap(base, n * sizeof(float));
     return st;
 }
 
@@ -183,23 +174,24 @@ void machine_print(const struct machine *m)
     if (m->bf16_flops > 0)
         (void)snprintf(bf16, sizeof bf16, "%.1f GF/s", 1e-9 * m->bf16_flops);
     printf("ceilings of %d worker%s: multiply-adds %.1f GF/s, bf16 dot products %s;\n"
-           "  memory (%s) read %.1f, copy %.1f, triad %.1f GB/s;\n"
+           "  memory (%s) read %.1f, copy %.1f, triad %.1f, update %.1f GB/s;\n"
            "  first touch %.2f GB/s by pages of 4 KiB (%.1f us each), %.1f GB/s by huge "
            "ones\n\n",
            m->workers, m->workers == 1 ? "" : "s", 1e-9 * m->fma_flops, bf16,
            bench_format_bytes((double)m->memory_bytes, bytes, sizeof bytes),
            1e-9 * m->read_Bps, 1e-9 * m->copy_Bps, 1e-9 * m->triad_Bps,
-           1e-9 * m->touch_Bps, 1e6 * (double)page_bytes / m->touch_Bps,
-           1e-9 * m->touch_huge_Bps);
+           1e-9 * m->update_Bps, 1e-9 * m->touch_Bps,
+           1e6 * (double)page_bytes / m->touch_Bps, 1e-9 * m->touch_huge_Bps);
 }
 
 json_t *machine_json(const struct machine *m)
 {
-    return json_pack("{s:i, s:f, s:f, s:f, s:f, s:f, s:I, s:f, s:f}", "workers",
+    return json_pack("{s:i, s:f, s:f, s:f, s:f, s:f, s:f, s:I, s:f, s:f}", "workers",
                      m->workers, "fma_flops", m->fma_flops, "bf16_flops", m->bf16_flops,
                      "read_Bps", m->read_Bps, "copy_Bps", m->copy_Bps, "triad_Bps",
-                     m->triad_Bps, "memory_bytes", (json_int_t)m->memory_bytes,
-                     "touch_Bps", m->touch_Bps, "touch_huge_Bps", m->touch_huge_Bps);
+                     m->triad_Bps, "update_Bps", m->update_Bps, "memory_bytes",
+                     (json_int_t)m->memory_bytes, "touch_Bps", m->touch_Bps,
+                     "touch_huge_Bps", m->touch_huge_Bps);
 }
 
 /* ---- the model ---- */

@@ -17,9 +17,9 @@
 /* What the workers do together, at the same time. */
 struct machine {
     int workers;
-    double fma_flops, bf16_flops;         /* [flop/s]; bf16: 0 without the instruction */
-    double read_Bps, copy_Bps, triad_Bps; /* memory; kernels/ceiling.h */
-    size_t memory_bytes;                  /* that the patterns went through */
+    double fma_flops, bf16_flops; /* [flop/s]; bf16: 0 without the instruction */
+    double read_Bps, copy_Bps, triad_Bps, update_Bps; /* memory; kernels/ceiling.h */
+    size_t memory_bytes;                              /* that the patterns went through */
     /* One worker: first touch of pages of 4 KiB, and of huge ones. */
     double touch_Bps, touch_huge_Bps;
 };

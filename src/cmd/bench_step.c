@@ -204,7 +204,7 @@ static double floor_s(const struct step_bench *s, const char *label)
     struct amount a = amount_of(s, label);
     double workers = (double)s->machine.workers;
     double compute_s = a.flops / (s->machine.fma_flops / workers);
-    double memory_s = a.bytes / (s->machine.triad_Bps / workers);
+    double memory_s = a.bytes / (s->machine.update_Bps / workers);
     double least_s = fmax(compute_s, memory_s);
 
     return least_s > 0 ? least_s : (double)NAN;

@@ -96,6 +96,11 @@ double ceiling_bf16(double seconds)
 
 static double run_pattern(const struct load *l, size_t times)
 {
+    static const size_t words[] = {[CEILING_READ] = 1,
+                                   [CEILING_COPY] = 2,
+                                   [CEILING_TRIAD] = 3,
+                                   [CEILING_UPDATE] = 3};
+
     for (size_t i = 0; i < times; i++)
         switch (l->pattern) {
         case CEILING_READ:
@@ -107,8 +112,11 @@ static double run_pattern(const struct load *l, size_t times)
         case CEILING_TRIAD:
             l->loops->triad(l->c, l->a, l->b, 0.5f, l->n);
             break;
+        case CEILING_UPDATE:
+            l->loops->triad(l->b, l->a, l->b, 0.5f, l->n);
+            break;
         }
-    return (double)(times * l->n * sizeof(float) * ((size_t)l->pattern + 1));
+    return (double)(times * l->n * sizeof(float) * words[l->pattern]);
 }
 
 double ceiling_bandwidth(const char *isa, enum ceiling_pattern pattern, float *a,

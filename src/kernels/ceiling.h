@@ -22,10 +22,11 @@ double ceiling_fma(const char *isa, double seconds);
  * the CPU has no such instruction. */
 double ceiling_bf16(double seconds);
 
-enum ceiling_pattern { CEILING_READ, CEILING_COPY, CEILING_TRIAD };
+enum ceiling_pattern { CEILING_READ, CEILING_COPY, CEILING_TRIAD, CEILING_UPDATE };
 
 /* Bytes that the program reads and writes, per second: what a store fetches first is not
- * counted. READ: sum of a; COPY: b = a; TRIAD: c = a + 0.5 b (Stream, McCalpin, 1995).
+ * counted. READ: sum of a; COPY: b = a; TRIAD: c = a + 0.5 b (Stream, McCalpin, 1995);
+ * UPDATE: b = a + 0.5 b, which writes what it has read.
  * Shapes   a, b, c [n], n >= 1; b and c are needed by the patterns that name them. What
  *          is larger than the caches measures memory.
  * Cost     at least two passes over the arrays */

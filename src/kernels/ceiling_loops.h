@@ -12,6 +12,7 @@ struct ceiling_loops {
     double (*fma)(size_t rounds, float start, float *sum);
     float (*read)(const float *a, size_t n); /* the sum, in any order */
     void (*copy)(float *b, const float *a, size_t n);
+    /* c == b allowed */
     void (*triad)(float *c, const float *a, const float *b, float scale, size_t n);
 };
 

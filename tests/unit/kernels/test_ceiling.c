@@ -78,6 +78,9 @@ static void streams_do_what_they_say(void **state)
                 for (size_t e = 0; e < n; e++)
                     assert_true(fabsf(c[e] - 1.5f * a[e]) <= 1e-6f);
                 assert_true(isnan(b[n]) && isnan(c[n]));
+                l->triad(b, c, b, 0.5f, n);
+                for (size_t e = 0; e < n; e++)
+                    assert_true(fabsf(b[e] - 2 * a[e]) <= 1e-6f);
             }
             free(a), free(b), free(c);
         }
@@ -103,7 +106,7 @@ static void rates_are_plausible(void **state)
 
         assert_plausible(ceiling_fma(names[i], 0.003));
         assert_true(clock_s() - start_s >= 0.003);
-        for (enum ceiling_pattern p = CEILING_READ; p <= CEILING_TRIAD; p++)
+        for (enum ceiling_pattern p = CEILING_READ; p <= CEILING_UPDATE; p++)
             assert_plausible(ceiling_bandwidth(names[i], p, a, b, c, N, 0.002));
     }
     /* One run of the loop at least, however little time there is. */
