@@ -22,6 +22,7 @@ static const struct {
     {"network", bench_network,
      "latency, bandwidth, congestion and CPU time of messages between ranks"},
     {"gemm", bench_gemm, "the matrix products of a training step beside the ceiling"},
+    {"kernels", bench_kernels, "every kernel, for every instruction set of this CPU"},
     {"step", bench_step, "training steps: speed, memory, and where the time goes"},
     {"update", bench_update,
      "the training step with each strategy, engine, layout and block size"},

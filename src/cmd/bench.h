@@ -12,6 +12,7 @@
 /* argv[0] is "bench NAME"; otherwise as in cmd.h. */
 enum status bench_network(int argc, char **argv, int *exit_code);
 enum status bench_gemm(int argc, char **argv, int *exit_code);
+enum status bench_kernels(int argc, char **argv, int *exit_code);
 enum status bench_step(int argc, char **argv, int *exit_code);
 enum status bench_update(int argc, char **argv, int *exit_code);
 
