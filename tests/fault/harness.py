@@ -14,6 +14,7 @@ import shutil
 import struct
 import subprocess
 import sys
+import threading
 import time
 from array import array
 from concurrent.futures import ThreadPoolExecutor
@@ -94,15 +95,17 @@ def run(ranks, args, folder, env=None, stdin=b""):
 
 
 _starting = {}
+_starting_lock = threading.Lock()
 
 
 def starting_time(ranks):
     """What a start alone takes on this machine now, in seconds."""
     folder = os.path.join(TMP, "start%d" % ranks)
-    os.makedirs(folder, exist_ok=True)
-    _starting[ranks] = max(_starting.get(ranks, 0),
-                           run(ranks, ["--version"], folder).seconds)
-    return _starting[ranks]
+    with _starting_lock:
+        os.makedirs(folder, exist_ok=True)
+        _starting[ranks] = max(_starting.get(ranks, 0),
+                               run(ranks, ["--version"], folder).seconds)
+        return _starting[ranks]
 
 
 # ---- files ----

@@ -144,20 +144,20 @@ def check_early(rank, calls, steps):
 
 
 def check_again(rank, calls):
-    """The reductions of a step are those of the first one, but for rows, which depend on
-    the data. Messages of several rounds are on their way at once, so their order is looked
-    at for each partner."""
-    steps = collections.defaultdict(lambda: collections.defaultdict(list))
+    """The reductions on a communicator are the same in every step, but for rows, which
+    depend on the data. Messages of several rounds are on their way at once, so their order
+    is looked at for each partner."""
+    found = collections.defaultdict(lambda: collections.defaultdict(list))
     rows = rows_comm(calls)
     for c in calls:
         if c.step is not None and is_reduction(c) and c.comm != rows:
-            steps[c.step][c.comm, c.peer].append((c.count, c.op, c.tag))
-    order = sorted(steps)
-    for step in order:
-        for key in set(steps[step]) | set(steps[order[0]]):
-            if steps[step][key] != steps[order[0]][key]:
-                raise Violation(f"rank {rank}, communicator {key[0]}, peer or root {key[1]}: "
-                                f"reductions of step {step} are not those of step {order[0]}")
+            found[c.comm, c.step][c.peer].append((c.count, c.op, c.tag))
+    first = {}
+    for comm, step in sorted(found):
+        begin = first.setdefault(comm, step)
+        if found[comm, step] != found[comm, begin]:
+            raise Violation(f"rank {rank}, communicator {comm}: reductions of step {step} are "
+                            f"not those of step {begin}")
 
 
 def check_apart(rank, calls):
