@@ -6,31 +6,55 @@
 #include "base/memory.h"
 #include "comm/comm_private.h"
 
+/* Rows go in messages that MPI libraries send at once, without asking the receiver first:
+ * an answer would come behind the blocks on the way. No more than so many to a rank. */
+enum { EAGER_ELEMS = 12288, MOST_PIECES = 16 };
+
 struct rows_traffic {
     struct rows_traffic *next; /* of the comm */
     struct exchange_rows *rows;
     struct post post;
     MPI_Comm mpi;
-    MPI_Request *requests; /* 2 * ranks */
+    MPI_Request *requests; /* 2 * ranks * MOST_PIECES */
     int *indices;
     int n_requests, n_left;
 };
 
+static size_t piece_elems(size_t elems)
+{
+    return max_size(EAGER_ELEMS, ceil_div(elems, MOST_PIECES));
+}
+
+/* 0 elements are a message too. */
 static void add_receive(struct rows_traffic *t, float *to, size_t elems, int peer)
 {
-    mpi_check(t->rows->x->comm,
-              MPI_Irecv(to, (int)elems, MPI_FLOAT, peer, (int)t->rows->kind, t->mpi,
-                        &t->requests[t->n_requests++]),
-              "MPI_Irecv");
+    size_t piece = piece_elems(elems);
+    size_t at = 0;
+
+    do {
+        mpi_check(t->rows->x->comm,
+                  MPI_Irecv(to + at, (int)min_size(piece, elems - at), MPI_FLOAT, peer,
+                            (int)t->rows->kind, t->mpi, &t->requests[t->n_requests++]),
+                  "MPI_Irecv");
+        at += piece;
+    } while (at < elems);
 }
 
 static void add_send(struct rows_traffic *t, const float *from, size_t elems, int peer)
 {
-    mpi_check(t->rows->x->comm,
-              MPI_Isend(from, (int)elems, MPI_FLOAT, peer, (int)t->rows->kind, t->mpi,
-                        &t->requests[t->n_requests++]),
-              "MPI_Isend");
-    traffic_count(t->rows->x->traffic, elems * sizeof(float));
+    size_t piece = piece_elems(elems);
+    size_t at = 0;
+
+    do {
+        size_t n = min_size(piece, elems - at);
+
+        mpi_check(t->rows->x->comm,
+                  MPI_Isend(from + at, (int)n, MPI_FLOAT, peer, (int)t->rows->kind,
+                            t->mpi, &t->requests[t->n_requests++]),
+                  "MPI_Isend");
+        traffic_count(t->rows->x->traffic, n * sizeof(float));
+        at += piece;
+    } while (at < elems);
 }
 
 static void start_tell(struct rows_traffic *t)
@@ -157,7 +181,7 @@ void rows_detach(struct exchange_rows *r)
 
 enum status rows_attach(struct exchange_rows *r)
 {
-    size_t most = 2 * (size_t)r->x->ranks;
+    size_t most = 2 * (size_t)r->x->ranks * MOST_PIECES;
     struct comm *c = r->x->comm;
     struct rows_traffic *t;
     enum status st = memory_alloc(1, sizeof *t, "embedding rows", &t);

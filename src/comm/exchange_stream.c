@@ -129,15 +129,21 @@ static size_t message_bytes(const struct stream *s, const struct message *m)
 
 /* What is on its way to one rank. More would not move faster: an MPI library lets all
  * messages to a rank advance side by side, so that none is complete before all nearly
- * are, and then the receiver's scratch comes back all at once, with the link idle
- * meanwhile. */
-enum { PEER_LEAST = 3, PEER_BYTES = 3 << 20 };
+ * are. In the reduction a receiver's scratch then comes back all at once, with the link
+ * idle meanwhile; in the return forward waits for the first block as long as for the
+ * last. */
+static const struct peer_running most_to_peer[N_PHASES] = {
+    [PHASE_REDUCE] = {3, (size_t)3 << 20},
+    [PHASE_RETURN] = {2, (size_t)2 << 20},
+};
 
 static bool peer_has_room(const struct stream *s, const struct message *m)
 {
     const struct peer_running *p = s->to_peer ? &s->to_peer[m->peer] : NULL;
+    const struct peer_running *most = &most_to_peer[s->phase];
 
-    return !p || p->messages < PEER_LEAST || p->bytes + message_bytes(s, m) <= PEER_BYTES;
+    return !p || p->messages < most->messages ||
+           p->bytes + message_bytes(s, m) <= most->bytes;
 }
 
 static void count_running(struct stream *s, const struct message *m, int messages)

@@ -173,6 +173,8 @@ void rows_release(struct engine *e); /* COLLECTIVE when there is an exchange */
 void spawn_rows_begin(struct engine *e);
 /* Updates wte, before anything else; returns the number of blocks. */
 size_t spawn_rows_update(struct engine *e);
+/* What the fetch waits for. */
+void needs_rows_fetch(struct engine *e);
 void spawn_rows_fetch(struct engine *e);
 void spawn_row_gradients(struct engine *e, size_t a);
 void needs_row_gradients(struct engine *e);

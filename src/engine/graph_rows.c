@@ -176,10 +176,15 @@ size_t spawn_rows_update(struct engine *e)
     return n;
 }
 
-void spawn_rows_fetch(struct engine *e)
+void needs_rows_fetch(struct engine *e)
 {
     needs_range(e, S_UPDATED, 0, 0, wte_blocks(e));
     needs(e, S_TOLD, 0, 0);
+}
+
+void spawn_rows_fetch(struct engine *e)
+{
+    needs_rows_fetch(e);
     makes(e, S_ROWS, 0, 0);
     spawn_with_event(e, "rows fetched", PRIORITY_COMM, do_fetch, &(struct job){.e = e});
     makes(e, S_ROWS, 0, 0);

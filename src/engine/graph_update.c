@@ -280,6 +280,10 @@ static void spawn_block_return(struct engine *e, size_t block)
 {
     if (!e->plan.replicated && updates_block(e, block))
         needs(e, S_UPDATED, 0, block);
+    /* The rows that all of forward waits for go first: on one connection messages share
+     * the link. */
+    if (e->split && !e->plan.replicated)
+        needs_rows_fetch(e);
     makes(e, S_ARRIVED, 0, block);
     spawn_with_event(e, "return", PRIORITY_COMM, do_return,
                      &(struct job){.e = e, .i = block});
