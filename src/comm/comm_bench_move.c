@@ -110,6 +110,7 @@ struct flow {
     size_t n, started, complete;
     bool sends;
     MPI_Request requests[BENCH_WINDOW_MOST];
+    int peer_of[BENCH_WINDOW_MOST];
 };
 
 static void start_message(struct mover *m, struct flow *f, size_t slot)
@@ -131,7 +132,17 @@ static void start_message(struct mover *m, struct flow *f, size_t slot)
                             TAG_DATA, m->mpi, &f->requests[slot]),
                   "MPI_Irecv");
     }
+    f->peer_of[slot] = peer;
+    m->running_to[peer] += f->sends;
     f->started++;
+}
+
+/* As in training: few messages on their way to one rank. */
+static bool has_room(const struct mover *m, const struct flow *f)
+{
+    size_t most = bench_peer_window(m->pattern.bytes);
+
+    return !f->sends || m->running_to[f->peers[f->started]] < most;
 }
 
 /* Fills the window and sees what is complete; true when something was. */
@@ -140,7 +151,7 @@ static bool advance(struct mover *m, struct flow *f, size_t window)
     int indices[BENCH_WINDOW_MOST];
     int n = 0;
 
-    for (size_t i = 0; i < window && f->started < f->n; i++)
+    for (size_t i = 0; i < window && f->started < f->n && has_room(m, f); i++)
         if (f->requests[i] == MPI_REQUEST_NULL)
             start_message(m, f, i);
     if (f->complete == f->started)
@@ -148,6 +159,8 @@ static bool advance(struct mover *m, struct flow *f, size_t window)
     mpi_check(m->comm,
               MPI_Testsome((int)window, f->requests, &n, indices, MPI_STATUSES_IGNORE),
               "MPI_Testsome");
+    for (int i = 0; i < n; i++)
+        m->running_to[f->peer_of[indices[i]]] -= f->sends;
     f->complete += n > 0 ? (size_t)n : 0;
     return n > 0;
 }
@@ -328,6 +341,8 @@ static enum status allocate(struct mover *m)
 
     if (st == ST_OK)
         st = memory_alloc(ranks, sizeof *m->requests, "requests", &m->requests);
+    if (st == ST_OK)
+        st = memory_alloc(ranks, sizeof *m->running_to, "ranks", &m->running_to);
     for (int i = 0; i < 2 && st == ST_OK; i++) {
         st = memory_map(m->buffer_bytes, "messages", &map);
         m->buffer[i] = map;
@@ -353,6 +368,7 @@ void mover_release(struct mover *m)
     control_free_comm(m->comm, &m->mpi);
     for (int i = 0; i < 2; i++)
         memory_unmap(m->buffer[i], m->buffer_bytes);
+    free(m->running_to);
     free(m->requests);
     free(m->group);
     pattern_release(&m->pattern);

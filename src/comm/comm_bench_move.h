@@ -19,6 +19,7 @@ struct mover {
     size_t buffer_bytes;
     size_t touched_bytes;
     MPI_Request *requests; /* [ranks] */
+    size_t *running_to;    /* [ranks] messages on their way there */
 };
 
 /* `buffer_bytes`: bench_window(b) * b of the longest message b. Returns ST_OK, ST_NOMEM

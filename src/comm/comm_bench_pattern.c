@@ -218,6 +218,14 @@ size_t bench_window(size_t bytes)
     return max_size(2, min_size(BENCH_WINDOW_MOST, window_bytes / bytes));
 }
 
+size_t bench_peer_window(size_t bytes)
+{
+    const size_t least = 3;
+    const size_t peer_bytes = (size_t)3 << 20;
+
+    return max_size(least, peer_bytes / bytes);
+}
+
 /* ---- sums ---- */
 
 enum { MOST_TERMS = 15 };

@@ -52,9 +52,10 @@ void pattern_roots(struct pattern *p, int ranks, int rank, size_t blocks, bool r
 /* Messages of pattern_roots that enter the busiest node from other nodes. */
 size_t pattern_roots_entering(const struct bench_nodes *n, size_t blocks, bool rotating);
 
-/* Messages in flight in each direction. */
+/* Messages in flight in each direction, and of those the ones to one rank. */
 enum { BENCH_WINDOW_MOST = 64 };
 size_t bench_window(size_t bytes);
+size_t bench_peer_window(size_t bytes);
 
 /* Bytes a second of contributions that this thread adds to a gradient of its own, as the
  * exchange does it for `ranks` ranks: one repetition of about 20 ms. `buffer` has

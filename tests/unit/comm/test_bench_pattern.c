@@ -215,6 +215,9 @@ static void windows_are_bounded(void **state)
     assert_int_equal(bench_window(1), BENCH_WINDOW_MOST);
     assert_int_equal(bench_window((size_t)1 << 20), 16);
     assert_int_equal(bench_window(NETWORK_MAX_BYTES), 2);
+    assert_int_equal(bench_peer_window((size_t)1 << 20), 3);
+    assert_int_equal(bench_peer_window(NETWORK_MAX_BYTES), 3);
+    assert_true(bench_peer_window(64) > BENCH_WINDOW_MOST);
 }
 
 static void spreads_are_order_statistics(void **state)
