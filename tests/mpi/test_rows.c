@@ -17,8 +17,8 @@
 #include <cmocka.h>
 
 /* Rows begin and end anywhere in blocks and parts; the tensor is not first in memory. */
-enum { ROWS = 131, COLS = 24, BEFORE = 48, BEHIND = 16 * 40, MOST_RANKS = 64, STEPS = 3 };
-enum { TENSOR = ROWS * COLS / 16 * 16 + 16, FLOATS = BEFORE + TENSOR + BEHIND };
+enum { ROWS = 131, COLS = 24, LONG = 1600, BEFORE = 48, BEHIND = 16 * 40, STEPS = 3 };
+enum { MOST_RANKS = 64 };
 
 static struct comm *comm;
 static size_t mapped;
@@ -46,8 +46,9 @@ struct setting {
     enum strategy strategy;
     size_t block_bytes;
     int roots;
-    bool first;    /* in production order; else behind the rest */
-    int per_host;  /* ranks that share one copy of the parameters; 0: none do */
+    bool first;   /* in production order; else behind the rest */
+    int per_host; /* ranks that share one copy of the parameters; 0: none do */
+    size_t cols;
     size_t rarity; /* one row in so many is in a set; 1: all are */
 };
 
@@ -59,6 +60,8 @@ struct job {
     struct exchange *x;
     struct exchange_rows *rows;
     int rank, ranks;
+    size_t cols, elems;    /* of the tensor */
+    size_t tensor, floats; /* with the gap behind it; all */
     int step;
     int32_t ids[ROWS];
     size_t n;
@@ -82,7 +85,9 @@ static bool has_row(const struct job *j, int rank, size_t row)
 
 static float number(const struct job *j, int what, int rank, size_t i)
 {
-    return (float)rng_normal((uint64_t)(what + 10 * j->step), (uint64_t)rank, i);
+    uint64_t bits = rng_bits((uint64_t)(what + 10 * j->step), (uint64_t)rank, i);
+
+    return ldexpf((float)(int32_t)(uint32_t)bits, -31 - (int)(bits >> 60));
 }
 
 enum { DENSE, ROW, PARAMETER };
@@ -103,8 +108,8 @@ static size_t tensor_begin(const struct setting *s)
 static void make_plan(struct job *j)
 {
     const struct setting *s = j->setting;
-    const struct plan_slice tensor = {TENSOR, BEFORE};
-    const struct plan_slice before = {BEFORE, 0}, behind = {BEHIND, BEFORE + TENSOR};
+    const struct plan_slice tensor = {j->tensor, BEFORE};
+    const struct plan_slice before = {BEFORE, 0}, behind = {BEHIND, BEFORE + j->tensor};
     const struct plan_slice slices[] = {s->first ? tensor : before,
                                         s->first ? before : behind,
                                         s->first ? behind : tensor};
@@ -128,13 +133,13 @@ static void make_job(struct job *j)
     const struct rows_options o = {.begin = tensor_begin(j->setting),
                                    .memory_offset = BEFORE,
                                    .rows = ROWS,
-                                   .cols = COLS,
+                                   .cols = j->cols,
                                    .most = ROWS,
                                    .fetches = !j->plan.replicated};
 
-    must(comm_memory_map(comm, FLOATS * sizeof(float), "gradients", MEMORY_PRIVATE,
+    must(comm_memory_map(comm, j->floats * sizeof(float), "gradients", MEMORY_PRIVATE,
                          &j->grads));
-    must(comm_memory_map(comm, FLOATS * sizeof(float), "parameters",
+    must(comm_memory_map(comm, j->floats * sizeof(float), "parameters",
                          shared ? MEMORY_ONE_A_HOST : MEMORY_PRIVATE, &j->params));
     must(exchange_new(comm, &j->plan, &j->grads, &j->params, &exchange, &j->x));
     mapped = 0;
@@ -223,7 +228,7 @@ static void fetch(struct job *j)
     atomic_bool done = false;
 
     wait_for_all();
-    for (size_t i = 0; i < ROWS * COLS; i++) {
+    for (size_t i = 0; i < j->elems; i++) {
         int owner = owner_of(j, i);
 
         if (owner == j->rank)
@@ -236,14 +241,14 @@ static void fetch(struct job *j)
     wait_until(&done);
     exchange_rows_put(j->rows);
     for (size_t k = 0; k < j->n; k++)
-        for (size_t c = 0; c < COLS; c++) {
-            size_t i = (size_t)j->ids[k] * COLS + c;
+        for (size_t c = 0; c < j->cols; c++) {
+            size_t i = (size_t)j->ids[k] * j->cols + c;
 
             j->wrong += differ(params[i], number(j, PARAMETER, 0, i));
         }
     wait_for_all();
-    for (size_t i = 0; i < ROWS * COLS; i++)
-        if (!is_there(j, i / COLS) && owner_of(j, i) != j->rank &&
+    for (size_t i = 0; i < j->elems; i++)
+        if (!is_there(j, i / j->cols) && owner_of(j, i) != j->rank &&
             !on_host(j, owner_of(j, i)))
             j->wrong += !isnan(params[i]);
 }
@@ -252,13 +257,13 @@ static void check_sums(struct job *j)
 {
     const float *grads = j->grads.base;
 
-    for (size_t i = 0; i < FLOATS; i++) {
-        bool inside = i >= BEFORE && i < BEFORE + ROWS * COLS;
+    for (size_t i = 0; i < j->floats; i++) {
+        bool inside = i >= BEFORE && i < BEFORE + j->elems;
         size_t at = inside ? i - BEFORE : 0;
         float sum = number(j, DENSE, j->rank, i);
 
         for (int r = 0; inside && r < j->ranks; r++)
-            if (owner_of(j, at) == j->rank && has_row(j, r, at / COLS))
+            if (owner_of(j, at) == j->rank && has_row(j, r, at / j->cols))
                 sum += number(j, ROW, r, at);
         j->wrong += differ(grads[i], sum);
     }
@@ -267,16 +272,16 @@ static void check_sums(struct job *j)
 /* What stands at the owners gets the rows of all, in rank order; nothing else changes. */
 static void reduce(struct job *j)
 {
-    static float gradients[ROWS * COLS];
+    static float gradients[ROWS * LONG];
     float *grads = j->grads.base;
     atomic_bool done = false;
 
-    for (size_t i = 0; i < FLOATS; i++)
+    for (size_t i = 0; i < j->floats; i++)
         grads[i] = number(j, DENSE, j->rank, i);
     for (size_t k = 0; k < j->n; k++)
-        for (size_t c = 0; c < COLS; c++)
-            gradients[k * COLS + c] =
-                number(j, ROW, j->rank, (size_t)j->ids[k] * COLS + c);
+        for (size_t c = 0; c < j->cols; c++)
+            gradients[k * j->cols + c] =
+                number(j, ROW, j->rank, (size_t)j->ids[k] * j->cols + c);
     exchange_rows_reduce(j->rows, gradients, set_done, &done);
     wait_until(&done);
     for (size_t b = 0; b < j->plan.n_blocks; b++) {
@@ -292,6 +297,10 @@ static void run(const struct setting *s)
     static struct job j;
 
     j = (struct job){.setting = s, .rank = comm_rank(comm), .ranks = comm_size(comm)};
+    j.cols = s->cols;
+    j.elems = ROWS * s->cols;
+    j.tensor = round_up(j.elems, PLAN_ALIGN_ELEMS) + PLAN_ALIGN_ELEMS;
+    j.floats = BEFORE + j.tensor + BEHIND;
     make_plan(&j);
     make_job(&j);
     for (j.step = 0; j.step < STEPS; j.step++) {
@@ -306,9 +315,9 @@ static void run(const struct setting *s)
     comm_sum(comm, &wrong, 1);
     if (wrong > 0)
         print_error("%s, blocks of %zu bytes, %d roots, %s, %d ranks a host, one row in "
-                    "%zu: %.0f wrong values over all ranks\n",
+                    "%zu of %zu: %.0f wrong values over all ranks\n",
                     strategy_ops(s->strategy)->name, s->block_bytes, s->roots,
-                    s->first ? "first" : "last", s->per_host, s->rarity, wrong);
+                    s->first ? "first" : "last", s->per_host, s->rarity, s->cols, wrong);
     assert_true(wrong == 0);
 }
 
@@ -326,6 +335,7 @@ static void rows_reach_their_owners(void **state)
                             .roots = k % 8 == 1 ? comm_size(comm) : 1,
                             .first = k / 4 % 2 == 0,
                             .per_host = (int)(k / 8) % 3,
+                            .cols = COLS,
                             .rarity = rarities[(k + k / 4) % 4]};
 
         if (s.per_host == 1)
@@ -336,10 +346,26 @@ static void rows_reach_their_owners(void **state)
     }
 }
 
+/* Many messages to one rank; in the second case as many as there may be. */
+static void rows_may_be_long(void **state)
+{
+    (void)state;
+    if (comm_size(comm) == 1)
+        skip();
+    for (int k = 0; k < 4; k++)
+        run(&(struct setting){.strategy =
+                                  k % 2 ? STRATEGY_CENTRAL : STRATEGY_REDUCE_SCATTER,
+                              .block_bytes = (size_t)1 << 20,
+                              .first = k < 2,
+                              .cols = LONG,
+                              .rarity = k < 2 ? 1 : 2});
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rows_reach_their_owners),
+        cmocka_unit_test(rows_may_be_long),
     };
 
     if (comm_start(&comm) != ST_OK) {
