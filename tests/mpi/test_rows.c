@@ -250,7 +250,7 @@ static void fetch(struct job *j)
     for (size_t i = 0; i < j->elems; i++)
         if (!is_there(j, i / j->cols) && owner_of(j, i) != j->rank &&
             !on_host(j, owner_of(j, i)))
-            j->wrong += !isnan(params[i]);
+            j->wrong += isnan(params[i]) ? 0 : 1;
 }
 
 static void check_sums(struct job *j)
