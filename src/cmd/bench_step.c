@@ -398,14 +398,23 @@ static enum status check(struct step_bench *s, bool seq_is_set)
     return st;
 }
 
-static enum status check_memory(const struct step_bench *s)
+static enum status check_memory(double bytes)
 {
     double there = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
 
-    if ((double)s->plan.total > there)
+    if (bytes > there)
         return fail(ST_NOMEM, "bench step: needs %.1f GB, this machine has %.1f GB",
-                    1e-9 * (double)s->plan.total, 1e-9 * there);
+                    1e-9 * bytes, 1e-9 * there);
     return ST_OK;
+}
+
+/* Parameters, gradients and moments of the large matrices alone: planning blocks for a
+ * model beyond all bounds would itself take long. */
+static double least_bytes(const struct shape *s)
+{
+    double C = (double)s->C;
+
+    return 16 * (12 * (double)s->L * C * C + (double)s->Vp * C);
 }
 
 static enum status prepare(struct step_bench *s)
@@ -423,8 +432,10 @@ static enum status prepare(struct step_bench *s)
     enum status st = kernels_select(s->isa, &s->eo.kernels);
 
     if (st == ST_OK)
+        st = check_memory(least_bytes(&s->eo.shape));
+    if (st == ST_OK)
         st = engine_make_plan(&s->eo, 0, 1, NULL, &s->plan);
-    return st == ST_OK ? check_memory(s) : st;
+    return st == ST_OK ? check_memory((double)s->plan.total) : st;
 }
 
 static enum status measure(struct step_bench *s, const char *json)

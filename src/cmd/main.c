@@ -24,8 +24,10 @@ const struct command command_table[] = {
     {"convert", cmd_convert, "write a model in another file format", false, true},
     {"info", cmd_info, "say what a file or run folder is and whether it is whole", false,
      true},
+    {"plan", cmd_plan, "predict memory, messages and step time of a job", false, true},
     {"check", cmd_check, "test this machine: kernels, tasks, MPI", false, false},
-    {"bench", cmd_bench, "measure the network and the update phase", false, false},
+    {"bench", cmd_bench, "measure network, update, products, kernels, steps", false,
+     false},
     {"help", cmd_help, "this overview, or the options of one command", false, false},
     {0}};
 

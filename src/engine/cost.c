@@ -13,8 +13,10 @@
 
 /* AdamW moves 28 bytes a parameter where a sum moves 12: both wait for memory. */
 static const double update_per_sum = 12.0 / 28.0;
-static const double least_compute_s = 1e-9;
-static const double most_blocks_ranks = 130000;
+static const double least_compute_s = 1e-6;
+/* Blocks times ranks: of what is tried for a choice, and of what is simulated at all. */
+static const double most_tried = 130000;
+static const double most_simulated = 2e7;
 
 struct job_plan {
     struct layout layout;
@@ -159,14 +161,33 @@ static enum status simulate(const struct engine_options *o, const struct cost_cl
     return step_simulate(&in, out);
 }
 
+/* Blocks times ranks, before any block is cut. */
+static double size_of(const struct engine_options *o, const struct cost_cluster *c)
+{
+    double bytes = (double)shape_parameters(&o->shape) * sizeof(float);
+    double blocks = 1;
+
+    if (!o->one_block && o->block_bytes > 0)
+        blocks = fmax(1, bytes / (double)o->block_bytes);
+    if (o->strategy == STRATEGY_REDUCE_BROADCAST)
+        blocks = fmax(blocks, (double)c->ranks / (o->roots > 1 ? o->roots : 1));
+    return blocks * c->ranks;
+}
+
 enum status cost_predict(const struct engine_options *o, const struct cost_cluster *c,
                          struct cost *out)
 {
     struct job_plan j;
     struct step_output step = {0};
-    enum status st = job_plan_init(&j, o, c);
+    enum status st;
 
     *out = (struct cost){0};
+    if (size_of(o, c) > most_simulated)
+        return fail(ST_USAGE,
+                    "prediction: found %.3g blocks x ranks, needs at most %.3g; larger "
+                    "blocks, or fewer ranks",
+                    size_of(o, c), most_simulated);
+    st = job_plan_init(&j, o, c);
     if (st == ST_OK)
         st = simulate(o, c, &j, &step);
     if (st == ST_OK)
@@ -186,12 +207,7 @@ enum status cost_predict(const struct engine_options *o, const struct cost_clust
 
 bool cost_worth_trying(const struct engine_options *o, const struct cost_cluster *c)
 {
-    double bytes = (double)shape_parameters(&o->shape) * sizeof(float);
-    double blocks = fmax(1, bytes / (double)o->block_bytes);
-
-    if (o->strategy == STRATEGY_REDUCE_BROADCAST)
-        blocks = fmax(blocks, (double)c->ranks / (o->roots > 1 ? o->roots : 1));
-    return blocks * c->ranks <= most_blocks_ranks;
+    return size_of(o, c) <= most_tried;
 }
 
 size_t cost_best(const struct cost *costs, size_t n)

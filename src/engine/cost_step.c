@@ -19,7 +19,7 @@ static const double window_bytes = 16 << 20;
 /* A message that is longer is told first and sent when its receiver has asked for it. */
 static const double eager_bytes = 64 << 10;
 /* Events closer to one another, beside a rough length of the step, count as one. */
-static const double tolerance_share = 1e-5;
+static const double tolerance_share = 1e-7;
 static const double least_tolerance_s = 1e-9;
 static const double rounding = 1e-12; /* of fractions */
 
@@ -39,7 +39,7 @@ struct rank {
     double busy_s;
     /* forward and backward */
     double progress, speed; /* fractions of compute, a second */
-    bool may_compute;
+    bool may_compute, computed;
     size_t next_ready, next_gate;
     /* the pool */
     struct item *items; /* a ring */
@@ -162,22 +162,34 @@ static void account(struct step *s, struct rank *r)
     r->now = s->t;
 }
 
-/* The next fraction of compute at which something begins or must have come. */
-static double next_stop(struct step *s, struct rank *r)
+/* The block that forward has to wait for next; false: none. */
+static bool next_gate(struct step *s, struct rank *r, double *need)
 {
-    const struct step_input *in = s->in;
-    size_t blocks = s->lists.blocks;
-    double stop = 1;
-
-    for (; r->next_gate < blocks; r->next_gate++) {
-        size_t b = plan_return_order(in->plan, r->next_gate);
+    for (; r->next_gate < s->lists.blocks; r->next_gate++) {
+        size_t b = plan_return_order(s->in->plan, r->next_gate);
 
         if (*is_open(s, r, b))
             continue;
-        stop = fmin(stop, in->need[b]);
-        break;
+        *need = s->in->need[b];
+        return true;
     }
-    if (in->overlap && r->next_ready < blocks)
+    return false;
+}
+
+/* How far compute can go until something begins, or until it has to wait; `waits`: it has
+ * to now. */
+static double next_stop(struct step *s, struct rank *r, bool *waits)
+{
+    const struct step_input *in = s->in;
+    double stop = 1;
+    double need;
+
+    *waits = false;
+    if (next_gate(s, r, &need)) {
+        *waits = need <= r->progress + rounding;
+        stop = need;
+    }
+    if (in->overlap && r->next_ready < s->lists.blocks)
         stop = fmin(stop, in->ready[r->next_ready]);
     return stop;
 }
@@ -186,8 +198,9 @@ static double next_stop(struct step *s, struct rank *r)
 static void direct_workers(struct step *s, struct rank *r)
 {
     int workers = s->in->workers;
-    double stop = next_stop(s, r);
-    bool computes = r->may_compute && r->progress < stop - rounding;
+    bool waits;
+    double stop = next_stop(s, r, &waits);
+    bool computes = r->may_compute && !r->computed && !waits;
     bool pool = r->n > 0 && s->t >= r->free_s;
 
     r->used = pool ? (r->tasks < workers ? r->tasks : workers) : 0;
@@ -197,8 +210,8 @@ static void direct_workers(struct step *s, struct rank *r)
         expect(s, pool ? s->t + fmax(0, r->items[r->first].work_s) / r->used : r->free_s,
                EVENT_WORKERS, number_of(s, r), r->version);
     if (r->speed > 0)
-        expect(s, s->t + (stop - r->progress) / r->speed, EVENT_WORKERS, number_of(s, r),
-               r->version);
+        expect(s, s->t + fmax(0, stop - r->progress) / r->speed, EVENT_WORKERS,
+               number_of(s, r), r->version);
 }
 
 static void grow_ring(struct step *s, struct rank *r)
@@ -407,8 +420,7 @@ static void agree(struct step *s, int rank)
 {
     struct rank *r = rank_of(s, rank);
 
-    if (r->agreed || r->sums_left > 0 || r->progress < 1 - rounding ||
-        (s->in->rows && !r->rows_added))
+    if (r->agreed || r->sums_left > 0 || !r->computed || (s->in->rows && !r->rows_added))
         return;
     r->agreed = true;
     s->agreed++;
@@ -555,7 +567,8 @@ static void end_compute(struct step *s, int rank)
 {
     struct rank *r = rank_of(s, rank);
 
-    r->progress = 1;
+    r->computed = true;
+    r->speed = 0;
     for (; r->next_ready < s->lists.blocks; r->next_ready++)
         reduce(s, rank, 0, r->next_ready);
     if (s->in->rows)
@@ -568,17 +581,20 @@ static void see_workers(struct step *s, int rank)
 {
     struct rank *r = rank_of(s, rank);
     const struct step_input *in = s->in;
-    bool computed = r->speed > 0;
+    double least_s =
+        1e-3 * s->tolerance_s; /* nearer than a clock that has run can tell */
+    bool waits;
+    double stop = next_stop(s, r, &waits);
 
     account(s, r);
+    if (r->speed > 0 && stop - r->progress <= r->speed * least_s)
+        r->progress = stop;
     while (in->overlap && r->next_ready < s->lists.blocks &&
            in->ready[r->next_ready] <= r->progress + rounding)
         reduce(s, rank, 0, r->next_ready++);
-    if (computed && r->progress >= 1 - rounding) {
-        r->speed = 0;
+    if (!r->computed && r->speed > 0 && r->progress >= 1 - rounding)
         end_compute(s, rank);
-    }
-    if (r->used > 0 && r->items[r->first].work_s <= r->used * s->tolerance_s * 0.01)
+    if (r->used > 0 && r->items[r->first].work_s <= r->used * least_s)
         finish_item(s, rank);
     else
         direct_workers(s, r);

@@ -38,7 +38,7 @@ for command in tokenize train generate info check bench; do
     fi
     expect 2 'no such option' "$command" --no-such-option
 done
-for command in train generate tokenize; do
+for command in train generate tokenize plan; do
     lines=$("$WEFT" "$command" --no-such-option 2>&1 | wc -l)
     if [ "$lines" -ne 1 ]; then
         echo "weft $command --no-such-option: $lines lines, needs one"

@@ -10,8 +10,8 @@ bit for bit, and so must runs whose messages start late and whose tasks come in 
 order.
 
 By default every pair of settings occurs, and every triple of ranks, strategy, split of the
-embedding, engine and layout; --more tries their full product. Names of runs leave out the
-others. Needs $WEFT (the program); $WEFT_TMP is the scratch folder; $WEFT_PMPI the library
+embedding, engine and layout; --more tries their full product. Names of runs, or patterns of
+names as '*.p2.*', leave out the others. Needs $WEFT (the program); $WEFT_TMP is the scratch folder; $WEFT_PMPI the library
 that delays MPI calls and pretends hosts.
 
 What an exchange with --wire bf16 costs, as the relative distance from fp32 on one rank
@@ -23,6 +23,7 @@ the worst of 2, 3, 4, 5 and 8 ranks, flat and recursive, with and without shared
 
 import array
 import collections
+import fnmatch
 import math
 import os
 import shutil
@@ -352,7 +353,9 @@ def main():
     settings = product() if more else covering(FACTORS, TRIPLES, allowed)
     runs = BASES + WORKERS + list(named(settings)) + delayed() + rounded(more)
     if names:
-        needed = set(names) | {"one", "one.unclipped"}
+        needed = {run.name for run in runs
+                  if any(fnmatch.fnmatchcase(run.name, name) for name in names)}
+        needed |= {run.name for run in BASES}
         needed |= {run.bits for run in runs if run.name in needed}
         runs = [run for run in runs if run.name in needed]
     shutil.rmtree(TMP, ignore_errors=True)
