@@ -8,8 +8,7 @@
 #include "base/log.h"
 #include "engine/cost.h"
 
-/* Share of the peak that forward and backward reach: what docs/PERFORMANCE.md measures.
- */
+/* Share of the peak that forward and backward usually reach. */
 static const double usual_efficiency = 0.6;
 
 struct choice {
