@@ -158,8 +158,8 @@ KERNEL_INLINE void tile_columns(const struct tile_output *out,
 {
     const size_t row_step = by_row ? TILE_WORDS : 1, word_step = by_row ? 1 : TILE_ROWS;
     const float *left = in->left, *right = in->right + c;
-    const char *pairs = (const char *)(in->pairs + c);
-    float *widened = in->widened + c;
+    const char *pairs = from_pairs ? (const char *)(in->pairs + c) : NULL;
+    float *widened = from_pairs ? in->widened + c : NULL;
     struct ahead ahead = in->ahead;
     vec acc[TILE_ROWS][TILE_VECS], column[TILE_VECS], odd[TILE_VECS];
 
