@@ -7,14 +7,19 @@
 
 #include "base/progress.h"
 
-static int log_rank = 0;
+static int own_rank = 0;
 static int log_size = 1;
 static bool log_quiet = false;
 
 void log_set_rank(int rank, int size)
 {
-    log_rank = rank;
+    own_rank = rank;
     log_size = size;
+}
+
+int log_rank(void)
+{
+    return own_rank;
 }
 
 void log_set_quiet(bool quiet)
@@ -26,7 +31,7 @@ static void emit(const char *level, bool with_rank, const char *fmt, va_list ap)
 {
     char line[2048];
     int n = with_rank && log_size > 1
-                ? snprintf(line, sizeof line, "weft: rank %d: %s", log_rank, level)
+                ? snprintf(line, sizeof line, "weft: rank %d: %s", own_rank, level)
                 : snprintf(line, sizeof line, "weft: %s", level);
     size_t used = (size_t)n;
     int body = vsnprintf(line + used, sizeof line - used - 1, fmt, ap);
@@ -46,7 +51,7 @@ void log_info(const char *fmt, ...)
 {
     va_list ap;
 
-    if (log_quiet || log_rank != 0)
+    if (log_quiet || own_rank != 0)
         return;
     va_start(ap, fmt);
     emit("", false, fmt, ap);

@@ -13,6 +13,7 @@
 
 /* Who speaks; 0 of 1 until set. Called once, by comm, before other threads exist. */
 void log_set_rank(int rank, int size);
+int log_rank(void);
 
 /* Silences log_info (option --quiet); warnings and errors always print. */
 void log_set_quiet(bool quiet);

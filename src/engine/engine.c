@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/fault.h"
 
 static const double largest_norm = 1e18;
 
@@ -484,8 +485,10 @@ static void run_window(struct engine *e, bool local_failure)
     for (size_t a = 0; a < e->options.accum; a++) {
         bound_graph(e);
         spawn_forward(e, a);
+        fault_at("forward");
         spawn_head(e, a, true);
         spawn_backward(e, a);
+        fault_at("backward");
     }
     spawn_backward_mark(e);
     take_turns(e);
@@ -512,6 +515,7 @@ static void read_result(struct engine *e, double seconds, struct step_result *ou
                                 .failed_ranks = (int)e->agreed[2],
                                 .stop = e->agreed[3] > 0,
                                 .save = e->agreed[4] > 0,
+                                .saved_ranks = (int)e->agreed[5],
                                 .step_s = seconds,
                                 .comm_busy_s = traffic.busy_s,
                                 .idle_s = tasks.all_idle_s,
@@ -560,6 +564,11 @@ void engine_request_stop(struct engine *e)
 void engine_request_save(struct engine *e)
 {
     e->save_wanted = true;
+}
+
+void engine_tell_saved(struct engine *e, bool saved)
+{
+    e->part_saved = saved;
 }
 
 void engine_gradients(struct engine *e, struct step_result *out)

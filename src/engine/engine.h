@@ -101,6 +101,7 @@ struct step_result {
     int failed_ranks;      /* ranks that said local_failure */
     bool stop;             /* a rank called engine_request_stop before its agreement */
     bool save;             /* a rank called engine_request_save */
+    int saved_ranks;       /* that have said engine_tell_saved(e, true) */
     double step_s;         /* wall time of the window */
     double comm_busy_s;    /* with communication in flight, on this rank */
     double comm_exposed_s; /* all workers idle while tasks were unfinished */
@@ -123,6 +124,9 @@ void engine_step(struct engine *e, double lr, uint64_t adam_step, bool local_fai
  * so. Between steps, from the training loop. */
 void engine_request_stop(struct engine *e);
 void engine_request_save(struct engine *e);
+/* This rank's part of the checkpoint being written is done, or not; holds until changed.
+ */
+void engine_tell_saved(struct engine *e, bool saved);
 
 /* Does the scheduled update, if any: afterwards params are equal on all ranks and no
  * message is in flight. COLLECTIVE. */

@@ -100,7 +100,7 @@ struct engine {
 
     size_t spawned;    /* tasks of this window since everything was waited for */
     size_t next_block; /* first block whose reduction is not yet spawned */
-    bool stop_wanted, save_wanted; /* to be said with the next agreement */
+    bool stop_wanted, save_wanted, part_saved; /* to be said with the next agreement */
     bool update_pending;
     struct adamw adamw; /* of the pending update */
     double cost_s;      /* simulated compute: time of a unit of work_cost() on a worker */

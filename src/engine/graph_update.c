@@ -6,6 +6,10 @@
  * slices it reads. */
 #include "engine/engine_private.h"
 
+#include <math.h>
+
+#include "base/fault.h"
+
 static void complete(void *arg)
 {
     struct task_event *event = arg;
@@ -16,7 +20,10 @@ static void complete(void *arg)
 static void do_reduce(void *args, struct task_event event)
 {
     struct job *j = args;
+    const struct plan *plan = &j->e->plan;
 
+    if (fault_at("reduce") == FAULT_SPOIL)
+        j->e->grads[plan->pieces[plan->blocks[j->i].first_piece].offset] = INFINITY;
     j->event = event;
     exchange_reduce(j->e->exchange, j->i, j->round, complete, &j->event);
 }
@@ -36,6 +43,7 @@ static void do_return(void *args, struct task_event event)
 {
     struct job *j = args;
 
+    fault_at("return");
     j->event = event;
     exchange_return(j->e->exchange, j->i, complete, &j->event);
 }
@@ -71,6 +79,7 @@ static void do_update(void *args, struct task_event event)
     const struct plan_block *b = &e->plan.blocks[j->i];
 
     (void)event;
+    fault_at("update");
     if (e->plan.replicated)
         exchange_finish_sums(e->exchange, j->i);
     for (size_t p = b->first_part; p < b->first_part + b->n_parts; p++)
@@ -177,6 +186,7 @@ static void do_agree(void *args, struct task_event event)
             loss += e->chunk_loss[a * e->max_chunks + i];
     for (size_t i = 0; i < e->first_squares[e->plan.n_blocks]; i++)
         squares += e->squares[i];
+    fault_at("agree");
     e->agreed[0] = loss;
     e->agreed[1] = squares;
     e->agreed[2] = j->failed ? 1 : 0; /* this rank failed */
@@ -184,7 +194,8 @@ static void do_agree(void *args, struct task_event event)
     e->agreed[3] = e->stop_wanted ? 1 : 0;
     e->agreed[4] = e->save_wanted ? 1 : 0;
     e->save_wanted = false;
-    exchange_agree(e->exchange, e->agreed, 5, complete, &j->event);
+    e->agreed[5] = e->part_saved ? 1 : 0;
+    exchange_agree(e->exchange, e->agreed, 6, complete, &j->event);
 }
 
 void spawn_agreement(struct engine *e, bool local_failure)
