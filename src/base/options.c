@@ -279,26 +279,33 @@ static enum status check_lines(const char *text, const char *path)
     return ST_OK;
 }
 
+enum status options_read_text(struct option_row *table, const char *text,
+                              const char *name)
+{
+    struct file_reader reader = {.table = table, .path = name, .st = ST_OK};
+    enum status st = check_lines(text, name);
+
+    if (st != ST_OK)
+        return st;
+    int rc = ini_parse_string(text, on_pair, &reader);
+
+    if (reader.st != ST_OK)
+        return reader.st;
+    if (rc != 0)
+        return fail(ST_USAGE, "%s:%d: not a line of the form key = value", name, rc);
+    return ST_OK;
+}
+
 enum status options_read_file(struct option_row *table, const char *path)
 {
-    struct file_reader reader = {.table = table, .path = path, .st = ST_OK};
     char *text;
     size_t bytes;
     enum status st = file_read_all(path, &text, &bytes);
 
     if (st == ST_OK)
-        st = check_lines(text, path);
-    if (st != ST_OK) {
-        free(text);
-        return st;
-    }
-    int rc = ini_parse_string(text, on_pair, &reader);
+        st = options_read_text(table, text, path);
     free(text);
-    if (reader.st != ST_OK)
-        return reader.st;
-    if (rc != 0)
-        return fail(ST_USAGE, "%s:%d: not a line of the form key = value", path, rc);
-    return ST_OK;
+    return st;
 }
 
 void option_format(const struct option_row *row, char *buf, size_t buf_bytes)

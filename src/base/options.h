@@ -51,6 +51,10 @@ MUST_USE enum status options_parse(struct option_row *table, int argc, char **ar
  * values are ST_USAGE with file and key. */
 MUST_USE enum status options_read_file(struct option_row *table, const char *path);
 
+/* The same of a text; `name` stands for it in errors. */
+MUST_USE enum status options_read_text(struct option_row *table, const char *text,
+                                       const char *name);
+
 /* Writes every row as `key = value` (set or default), atomically. Rows whose name is in
  * `skip` (NULL-terminated, may be NULL) are left out, and so are rows without a value; a
  * value that could not be read back is named in a comment instead. */

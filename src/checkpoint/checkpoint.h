@@ -2,11 +2,13 @@
  *
  * Native checkpoint: a folder "<run>/checkpoints/step-NNNNNN/" with
  *   manifest.json          format version, shape, tensor table, P, run state, the
- *                          resolved options; size, XXH3 and element ranges of each file
+ *                          resolved options; size, XXH3 and element ranges of each file;
+ *                          last its own XXH3
  *   state-RRRRR-of-PPPPP.bin  written by rank R: for each of its ranges of the canonical
  *                          vector (tensors.h) the parameters, then the same ranges of m,
  *                          then of v; fp32 little-endian
  *   tokens.json            the tokenizer the data was made with, when there is one
+ * A file that is cut or changed by one bit makes the whole folder a damaged one.
  * It is written as "step-NNNNNN.tmp", every file and the folder fsynced, all ranks agree,
  * then renamed (an older one of the same step waits as "step-NNNNNN.old" meanwhile);
  * "<run>/checkpoints/latest" (a text file with the folder's name) is replaced last.
@@ -38,6 +40,8 @@ struct run_state {
     uint64_t adam_step;     /* t of the bias correction */
     double best_val_loss;   /* infinity when there was no evaluation */
     double wall_s;          /* training time so far, over all resumes */
+    uint64_t data_tokens;   /* of the training data, 0: not known */
+    uint64_t data_hash;     /* shards_sample_hash() of them */
 };
 
 /* A run's numbers in memory. Offsets of slices and plan refer to params. */
@@ -62,16 +66,26 @@ MUST_USE enum status checkpoint_save(struct comm *c, const char *run,
                                      const char *config_text, const char *tokens_json,
                                      char *path);
 
+/* Gives the checkpoints after step `step` the suffix ".damaged", since the run goes on
+ * from an older one: they must be neither taken for the newest nor pruned for. LOCAL, one
+ * rank. */
+MUST_USE enum status checkpoint_set_aside(const char *run, uint64_t step);
+
 /* Removes all complete checkpoints but the newest `keep` (numeric order) and the best one
  * (the oldest of those with the lowest best_val_loss; none without an evaluation),
- * damaged ones older than all that are kept, and leftovers (*.tmp, *.old) not newer than
- * the newest. keep >= 1. Rank 0 works; COLLECTIVE. */
-MUST_USE enum status checkpoint_prune(struct comm *c, const char *run, size_t keep);
+ * damaged ones (set aside or not) older than all that are kept, and leftovers (*.tmp,
+ * *.old) not newer than the newest. keep >= 1. LOCAL, one rank. */
+MUST_USE enum status checkpoint_prune(const char *run, size_t keep);
 
 /* Newest complete checkpoint of a run folder: *found false when there is none. Damaged or
  * incomplete ones (manifest unreadable, file missing or of another size) are passed over
  * with a log_warn that names them. LOCAL; `path` >= 4096 bytes. */
 MUST_USE enum status checkpoint_latest(const char *run, char *path, bool *found);
+
+/* The same with the checksums of all files verified, by all ranks together. COLLECTIVE;
+ * the same answer on all ranks. */
+MUST_USE enum status checkpoint_find(struct comm *c, const char *run, char *path,
+                                     bool *found);
 
 /* Adds the checkpoint folders of a run, complete or not, in ascending numeric order; none
  * is no error. LOCAL. */
@@ -91,10 +105,13 @@ struct checkpoint_info {
 MUST_USE enum status checkpoint_inspect(const char *path, bool verify,
                                         struct checkpoint_info *out);
 
+/* The options of the run as they were saved, freed by the caller with free(). LOCAL. */
+MUST_USE enum status checkpoint_read_config(const char *path, char **text);
+
 /* Loads weights, moments and state into view (already allocated for layout and plan), for
- * any number of ranks. Checksums are verified.
+ * any number of ranks. `verify`: checksums first (checkpoint_find has done it).
  * Call     COLLECTIVE; status agreed */
-MUST_USE enum status checkpoint_load(struct comm *c, const char *path,
+MUST_USE enum status checkpoint_load(struct comm *c, const char *path, bool verify,
                                      const struct checkpoint_view *view,
                                      struct run_state *state);
 

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/fault.h"
 #include "base/log.h"
 
 enum status path_in(char *out, const char *folder, const char *name)
@@ -34,7 +35,7 @@ enum status step_path(char *out, const char *run, uint64_t step, const char *suf
 /* ---- listing ---- */
 
 /* In the order of preference at equal steps. */
-enum entry_kind { LEFTOVER, REPLACED, FINAL };
+enum entry_kind { LEFTOVER, SET_ASIDE, REPLACED, FINAL };
 
 struct entry {
     uint64_t step;
@@ -47,7 +48,7 @@ struct entries {
     size_t n, capacity;
 };
 
-/* step-DIGITS, step-DIGITS.tmp and step-DIGITS.old; false for anything else. */
+/* step-DIGITS and the same with .tmp, .old or .damaged; false for anything else. */
 static bool parse_name(const char *name, struct entry *out)
 {
     const char *digits = name + 5;
@@ -62,6 +63,8 @@ static bool parse_name(const char *name, struct entry *out)
         out->kind = FINAL;
     else if (!strcmp(digits + n, ".old"))
         out->kind = REPLACED;
+    else if (!strcmp(digits + n, ".damaged"))
+        out->kind = SET_ASIDE;
     else if (!strcmp(digits + n, ".tmp"))
         out->kind = LEFTOVER;
     else
@@ -153,30 +156,113 @@ enum status checkpoint_inspect(const char *path, bool verify, struct checkpoint_
         .shape = m.shape, .state = m.state, .ranks = m.ranks, .elems = m.canonical_elems};
     for (int f = 0; st == ST_OK && f < m.ranks; f++) {
         out->file_bytes += m.files[f].sums.bytes;
-        if (verify)
-            st = native_verify(&m, path, f, false);
     }
+    if (st == ST_OK && verify)
+        st = native_verify_share(&m, path, 0, 1);
     manifest_release(&m);
     return st;
+}
+
+/* The newest before number *end that looks complete; *end becomes its number. */
+static bool next_complete(const struct entries *e, size_t *end, char *path)
+{
+    while (*end > 0) {
+        const struct entry *entry = &e->list[--*end];
+        struct checkpoint_info info;
+
+        if (entry->kind != FINAL && entry->kind != REPLACED)
+            continue;
+        if (checkpoint_inspect(entry->path, false, &info) == ST_OK) {
+            memcpy(path, entry->path, PATH_BYTES);
+            return true;
+        }
+        log_warn("%s passed over: %s", entry->path, fail_text());
+    }
+    return false;
 }
 
 enum status checkpoint_latest(const char *run, char *path, bool *found)
 {
     struct entries e;
     enum status st = entries_read(&e, run);
+    size_t end = e.n;
+
+    *found = st == ST_OK && next_complete(&e, &end, path);
+    free(e.list);
+    return st;
+}
+
+static enum status verify_together(struct comm *c, const char *path)
+{
+    struct manifest m;
+    enum status st = native_inspect(path, &m);
+
+    if (st == ST_OK)
+        st = native_verify_share(&m, path, comm_rank(c), comm_size(c));
+    manifest_release(&m);
+    return comm_share(c, st);
+}
+
+enum status checkpoint_find(struct comm *c, const char *run, char *path, bool *found)
+{
+    struct {
+        bool any;
+        char path[PATH_BYTES];
+    } candidate = {0};
+    struct entries e = {0};
+    bool first = comm_rank(c) == 0;
+    enum status st = comm_agree(c, first ? entries_read(&e, run) : ST_OK);
+    size_t end = e.n;
 
     *found = false;
-    for (size_t i = e.n; st == ST_OK && !*found && i-- > 0;) {
-        struct checkpoint_info info;
+    while (st == ST_OK && !*found) {
+        if (first)
+            candidate.any = next_complete(&e, &end, candidate.path);
+        comm_broadcast(c, &candidate, sizeof candidate, 0);
+        if (!candidate.any)
+            break;
+        enum status whole = verify_together(c, candidate.path);
 
-        if (e.list[i].kind == LEFTOVER)
+        *found = whole == ST_OK;
+        if (whole == ST_NOMEM) /* says nothing of the checkpoint */
+            st = comm_agree(c, whole);
+        else if (whole != ST_OK && first)
+            log_warn("%s passed over: %s", candidate.path, fail_text());
+    }
+    if (*found)
+        memcpy(path, candidate.path, PATH_BYTES);
+    free(e.list);
+    return st;
+}
+
+enum status checkpoint_read_config(const char *path, char **text)
+{
+    struct manifest m;
+    enum status st = manifest_read(&m, path);
+
+    *text = m.config;
+    m.config = NULL;
+    manifest_release(&m);
+    return st;
+}
+
+enum status checkpoint_set_aside(const char *run, uint64_t step)
+{
+    struct entries e;
+    enum status st = entries_read(&e, run);
+
+    for (size_t i = 0; st == ST_OK && i < e.n; i++) {
+        const struct entry *entry = &e.list[i];
+        char aside[PATH_BYTES];
+
+        if (entry->step <= step || entry->kind != FINAL)
             continue;
-        if (checkpoint_inspect(e.list[i].path, false, &info) == ST_OK) {
-            memcpy(path, e.list[i].path, PATH_BYTES);
-            *found = true;
-        } else {
-            log_warn("%s passed over: %s", e.list[i].path, fail_text());
-        }
+        st = step_path(aside, run, entry->step, ".damaged");
+        if (st == ST_OK)
+            st = folder_remove(aside);
+        if (st == ST_OK && rename(entry->path, aside) != 0)
+            st = fail(ST_IO, "%s: cannot rename to %s: %s", entry->path, aside,
+                      strerror(errno));
     }
     free(e.list);
     return st;
@@ -240,17 +326,20 @@ static bool prune_wants(const struct entries *e, const struct prune_plan *p, siz
 {
     const struct entry *entry = &e->list[i];
 
-    if (entry->kind != FINAL)
+    if (entry->kind == LEFTOVER || entry->kind == REPLACED)
         return entry->step <= e->list[p->newest].step;
     return i < p->oldest && i != p->best;
 }
 
-static enum status prune_run(const char *run, size_t keep)
+enum status checkpoint_prune(const char *run, size_t keep)
 {
     struct prune_plan p = {0};
     struct entries e;
     enum status st = entries_read(&e, run);
 
+    require(keep >= 1);
+    if (st == ST_OK)
+        st = fault_status("prune", run);
     if (st == ST_OK && e.n > 0) {
         p.complete = calloc(e.n, sizeof *p.complete);
         if (!p.complete)
@@ -263,14 +352,4 @@ static enum status prune_run(const char *run, size_t keep)
     free(p.complete);
     free(e.list);
     return st;
-}
-
-enum status checkpoint_prune(struct comm *c, const char *run, size_t keep)
-{
-    enum status st = ST_OK;
-
-    require(keep >= 1);
-    if (comm_rank(c) == 0)
-        st = prune_run(run, keep);
-    return comm_agree(c, st);
 }

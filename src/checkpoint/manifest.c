@@ -13,7 +13,12 @@
 #include "base/memory.h"
 
 #define FORMAT_NAME "weft checkpoint"
-enum { FORMAT_VERSION = 1, MAX_RANKS = 1000000 };
+enum { FORMAT_VERSION = 2, OLD_VERSION = 1, MAX_RANKS = 1000000 };
+/* The file's last line is a checksum of all that stands before it; in version 1 there was
+ * none. */
+#define SEAL_BEGIN ",\n  \"manifest_xxh3\": \""
+#define SEAL_END   "\"\n}\n"
+enum { SEAL_BYTES = sizeof SEAL_BEGIN - 1 + 16 + sizeof SEAL_END - 1 };
 enum { SECTIONS = 3 }; /* parameters, m, v */
 
 void state_file_name(char *out, int rank, int ranks)
@@ -153,16 +158,23 @@ static json_t *hex_json(uint64_t value)
     return json_string(text);
 }
 
+static json_t *data_json(const struct run_state *s)
+{
+    return json_pack("{s:I, s:o}", "tokens", (json_int_t)s->data_tokens, "xxh3_sample",
+                     hex_json(s->data_hash));
+}
+
 static json_t *state_json(const struct run_state *s)
 {
     char seed[24];
 
     (void)snprintf(seed, sizeof seed, "%" PRIu64, s->seed);
     json_t *best = isfinite(s->best_val_loss) ? json_real(s->best_val_loss) : json_null();
-    return json_pack("{s:I, s:I, s:s, s:I, s:I, s:o, s:f}", "step", (json_int_t)s->step,
-                     "tokens", (json_int_t)s->tokens, "seed", seed, "batch_windows",
-                     (json_int_t)s->batch_windows, "adam_step", (json_int_t)s->adam_step,
-                     "best_val_loss", best, "wall_s", s->wall_s);
+    return json_pack("{s:I, s:I, s:s, s:I, s:I, s:o, s:f, s:o}", "step",
+                     (json_int_t)s->step, "tokens", (json_int_t)s->tokens, "seed", seed,
+                     "batch_windows", (json_int_t)s->batch_windows, "adam_step",
+                     (json_int_t)s->adam_step, "best_val_loss", best, "wall_s", s->wall_s,
+                     "data", data_json(s));
 }
 
 static json_t *shape_json(const struct shape *s)
@@ -214,6 +226,14 @@ static json_t *file_json(const struct manifest *m, const struct manifest_file *f
                      "xxh3_params", hex_json(f->sums.params_hash), "ranges", ranges);
 }
 
+static json_t *tokens_file_json(const struct manifest *m)
+{
+    if (!m->tokens_json.there)
+        return json_null();
+    return json_pack("{s:I, s:o}", "bytes", (json_int_t)m->tokens_json.bytes, "xxh3",
+                     hex_json(m->tokens_json.hash));
+}
+
 static json_t *manifest_json(const struct manifest *m)
 {
     json_t *files = json_array();
@@ -223,12 +243,12 @@ static json_t *manifest_json(const struct manifest *m)
             json_decref(files);
             files = NULL;
         }
-    return json_pack("{s:s, s:i, s:s, s:o, s:I, s:i, s:o, s:o, s:o, s:o}", "format",
-                     FORMAT_NAME, "version", FORMAT_VERSION, "program",
-                     "weft " WEFT_VERSION, "shape", shape_json(&m->shape), "elems",
-                     (json_int_t)m->canonical_elems, "ranks", m->ranks, "state",
-                     state_json(&m->state), "config", text_json(m->config), "tensors",
-                     tensors_json(&m->shape), "files", files);
+    return json_pack(
+        "{s:s, s:i, s:s, s:o, s:I, s:i, s:o, s:o, s:o, s:o, s:o}", "format", FORMAT_NAME,
+        "version", FORMAT_VERSION, "program", "weft " WEFT_VERSION, "shape",
+        shape_json(&m->shape), "elems", (json_int_t)m->canonical_elems, "ranks", m->ranks,
+        "state", state_json(&m->state), "config", text_json(m->config), "tensors",
+        tensors_json(&m->shape), "tokens_json", tokens_file_json(m), "files", files);
 }
 
 static int dump_to(const char *text, size_t bytes, void *arg)
@@ -237,7 +257,7 @@ static int dump_to(const char *text, size_t bytes, void *arg)
 }
 
 /* A line for every key and every element of a list of objects: short to read, and the
- * many numbers of "ranges" stay on one line. */
+ * many numbers of "ranges" stay on one line. Without the closing bracket. */
 static int print_lines(json_t *root, FILE *out)
 {
     const char *key, *comma = "";
@@ -261,8 +281,24 @@ static int print_lines(json_t *root, FILE *out)
         }
         bad |= fputs("]", out) < 0;
     }
-    bad |= fputs("\n}\n", out) < 0;
     return bad;
+}
+
+/* Closes the text with its checksum; *text was made by open_memstream. */
+static enum status seal(char **text, size_t *bytes, const char *path)
+{
+    char *sealed;
+    enum status st = memory_alloc(*bytes + SEAL_BYTES + 1, 1, path, &sealed);
+
+    if (st != ST_OK)
+        return st;
+    memcpy(sealed, *text, *bytes);
+    (void)snprintf(sealed + *bytes, SEAL_BYTES + 1, SEAL_BEGIN "%016" PRIx64 SEAL_END,
+                   (uint64_t)XXH3_64bits(*text, *bytes));
+    *bytes += SEAL_BYTES;
+    free(*text);
+    *text = sealed;
+    return ST_OK;
 }
 
 enum status manifest_write(const struct manifest *m, const char *folder)
@@ -282,7 +318,9 @@ enum status manifest_write(const struct manifest *m, const char *folder)
     if (out && fclose(out) != 0)
         bad = 1;
     st = bad ? fail(ST_NOMEM, "%s: no memory for its text", path)
-             : file_write_all(path, text, bytes);
+             : seal(&text, &bytes, path);
+    if (st == ST_OK)
+        st = file_write_all(path, text, bytes);
     free(text);
     json_decref(root);
     return st;
@@ -369,6 +407,7 @@ static enum status read_state(struct run_state *s, const json_t *root, const cha
     const json_t *o = json_object_get(root, "state");
     const json_t *best = json_object_get(o, "best_val_loss");
     const json_t *wall = json_object_get(o, "wall_s");
+    const json_t *data = json_object_get(o, "data"); /* not in version 1 */
     enum status st = get_whole(o, path, "step", INT64_MAX, &s->step);
 
     if (st == ST_OK)
@@ -379,6 +418,10 @@ static enum status read_state(struct run_state *s, const json_t *root, const cha
         st = get_whole(o, path, "batch_windows", INT64_MAX, &s->batch_windows);
     if (st == ST_OK)
         st = get_whole(o, path, "adam_step", INT64_MAX, &s->adam_step);
+    if (st == ST_OK && data)
+        st = get_whole(data, path, "tokens", INT64_MAX, &s->data_tokens);
+    if (st == ST_OK && data)
+        st = get_number_text(data, path, "xxh3_sample", 16, &s->data_hash);
     if (st != ST_OK)
         return st;
     if (!json_is_number(wall))
@@ -464,28 +507,71 @@ static enum status read_files(struct manifest *m, const json_t *root, const char
     return st;
 }
 
-static enum status read_root(struct manifest *m, const json_t *root, const char *path)
+static enum status read_tokens_file(struct manifest *m, const json_t *root,
+                                    const char *path)
 {
-    const char *text;
-    uint64_t version;
-    enum status st = get_text(root, path, "format", &text);
+    const json_t *o = json_object_get(root, "tokens_json");
+    enum status st;
 
-    if (st == ST_OK && strcmp(text, FORMAT_NAME) != 0)
+    if (!json_is_object(o))
+        return ST_OK;
+    m->tokens_json.there = true;
+    st = get_whole(o, path, "bytes", INT64_MAX, &m->tokens_json.bytes);
+    return st == ST_OK ? get_number_text(o, path, "xxh3", 16, &m->tokens_json.hash) : st;
+}
+
+static enum status check_seal(const char *text, size_t bytes, const char *path)
+{
+    size_t n = bytes - SEAL_BYTES;
+    const char *seal_text = text + n;
+    char needed[SEAL_BYTES + 1];
+
+    if (bytes < SEAL_BYTES || strncmp(seal_text, SEAL_BEGIN, sizeof SEAL_BEGIN - 1) != 0)
+        return fail(ST_FORMAT, "%s: does not end with its checksum: the file is damaged",
+                    path);
+    (void)snprintf(needed, sizeof needed, SEAL_BEGIN "%016" PRIx64 SEAL_END,
+                   (uint64_t)XXH3_64bits(text, n));
+    if (memcmp(seal_text, needed, SEAL_BYTES) != 0)
+        return fail(ST_FORMAT,
+                    "%s: found checksum %.16s, needs %.16s: the file is damaged", path,
+                    seal_text + sizeof SEAL_BEGIN - 1, needed + sizeof SEAL_BEGIN - 1);
+    return ST_OK;
+}
+
+static enum status read_version(const json_t *root, const char *path, uint64_t *version)
+{
+    enum status st = get_whole(root, path, "version", INT64_MAX, version);
+
+    if (st == ST_OK && *version != FORMAT_VERSION && *version != OLD_VERSION)
+        st = fail(ST_FORMAT, "%s: found format version %" PRIu64 ", needs %d or %d", path,
+                  *version, OLD_VERSION, FORMAT_VERSION);
+    return st;
+}
+
+static enum status read_root(struct manifest *m, const json_t *root, const char *text,
+                             size_t bytes, const char *path)
+{
+    const char *format, *config;
+    uint64_t version = 0;
+    enum status st = get_text(root, path, "format", &format);
+
+    if (st == ST_OK && strcmp(format, FORMAT_NAME) != 0)
         st = fail(ST_FORMAT, "%s: found format \"%.60s\", needs \"" FORMAT_NAME "\"",
-                  path, text);
+                  path, format);
     if (st == ST_OK)
-        st = get_whole(root, path, "version", INT64_MAX, &version);
-    if (st == ST_OK && version != FORMAT_VERSION)
-        st = fail(ST_FORMAT, "%s: found format version %" PRIu64 ", needs %d", path,
-                  version, FORMAT_VERSION);
+        st = read_version(root, path, &version);
+    if (st == ST_OK && version != OLD_VERSION)
+        st = check_seal(text, bytes, path);
     if (st == ST_OK)
         st = read_shape(m, root, path);
     if (st == ST_OK)
         st = read_state(&m->state, root, path);
     if (st == ST_OK)
-        st = get_text(root, path, "config", &text);
-    if (st == ST_OK && !(m->config = strdup(text)))
+        st = get_text(root, path, "config", &config);
+    if (st == ST_OK && !(m->config = strdup(config)))
         st = fail(ST_NOMEM, "%s: no memory for its options", path);
+    if (st == ST_OK)
+        st = read_tokens_file(m, root, path);
     if (st == ST_OK)
         st = read_files(m, root, path);
     return st;
@@ -507,7 +593,7 @@ enum status manifest_read(struct manifest *m, const char *folder)
     if (st != ST_OK)
         return st;
     root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &error);
-    st = root ? read_root(m, root, path)
+    st = root ? read_root(m, root, text, bytes, path)
               : fail(ST_FORMAT, "%s: line %d is no JSON: %s", path, error.line,
                      error.text);
     json_decref(root);
@@ -517,20 +603,27 @@ enum status manifest_read(struct manifest *m, const char *folder)
     return st;
 }
 
+static enum status check_size(const char *folder, const char *name, uint64_t needed)
+{
+    char path[PATH_BYTES];
+    uint64_t bytes = 0;
+    enum status st = path_in(path, folder, name);
+
+    if (st == ST_OK)
+        st = file_size(path, &bytes);
+    if (st == ST_OK && bytes != needed)
+        st = fail(ST_FORMAT, "%s: found %" PRIu64 " bytes, needs %" PRIu64, path, bytes,
+                  needed);
+    return st;
+}
+
 enum status manifest_check_sizes(const struct manifest *m, const char *folder)
 {
     enum status st = ST_OK;
 
-    for (int r = 0; st == ST_OK && r < m->ranks; r++) {
-        char path[PATH_BYTES];
-        uint64_t bytes = 0;
-
-        st = path_in(path, folder, m->files[r].name);
-        if (st == ST_OK)
-            st = file_size(path, &bytes);
-        if (st == ST_OK && bytes != m->files[r].sums.bytes)
-            st = fail(ST_FORMAT, "%s: found %" PRIu64 " bytes, needs %" PRIu64, path,
-                      bytes, m->files[r].sums.bytes);
-    }
+    for (int r = 0; st == ST_OK && r < m->ranks; r++)
+        st = check_size(folder, m->files[r].name, m->files[r].sums.bytes);
+    if (st == ST_OK && m->tokens_json.there)
+        st = check_size(folder, "tokens.json", m->tokens_json.bytes);
     return st;
 }

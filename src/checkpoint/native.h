@@ -107,6 +107,10 @@ struct manifest {
     struct manifest_range *ranges;
     size_t n_ranges, range_capacity;
     char *config; /* the resolved options of the run */
+    struct {
+        bool there;
+        uint64_t bytes, hash;
+    } tokens_json;
 };
 
 /* Manifest of what the ranks of view->plan save; checksums are not set. */
@@ -116,21 +120,59 @@ MUST_USE enum status manifest_init(struct manifest *m, const struct checkpoint_v
 void manifest_release(struct manifest *m);
 
 MUST_USE enum status manifest_write(const struct manifest *m, const char *folder);
-/* Reads and checks <folder>/manifest.json: version, shape, ranges that cover the
- * canonical vector exactly once, sizes that follow from them. */
+/* Reads and checks <folder>/manifest.json: version, its own checksum, shape, ranges that
+ * cover the canonical vector exactly once, sizes that follow from them. */
 MUST_USE enum status manifest_read(struct manifest *m, const char *folder);
-/* Every file is there and has its size. */
+/* Every file that it names is there and has its size. */
 MUST_USE enum status manifest_check_sizes(const struct manifest *m, const char *folder);
 
 void state_file_name(char *out, int rank, int ranks); /* STATE_NAME_BYTES */
 
 /* ---- native_save.c, native_load.c ---- */
 
+/* The three equal parts of a state file, in order. */
+enum section { PARAMS, MOMENT_M, MOMENT_V, N_SECTIONS };
+
+/* Where a range of a section is in memory. */
+const float *state_at(const struct checkpoint_view *view, const struct owned_range *r,
+                      enum section section);
+
+/* Where a rank's numbers are taken from: from the run, or from a copy of what it owns,
+ * section by section. */
+struct state_source {
+    const struct checkpoint_view *view;
+    const float *copy; /* or NULL */
+};
+
+/* The steps of a save, in this order. */
+struct save_paths {
+    char run[PATH_BYTES];
+    char folder[PATH_BYTES]; /* <run>/checkpoints */
+    char final[PATH_BYTES];
+    char tmp[PATH_BYTES];
+    char old[PATH_BYTES]; /* an earlier checkpoint of the same step, while replaced */
+};
+/* Sets the paths; the first rank makes an empty .tmp folder. */
+MUST_USE enum status save_folder(struct save_paths *p, const char *run, uint64_t step,
+                                 bool first);
+/* Writes and syncs the file of one rank. */
+MUST_USE enum status save_state(const char *folder, int rank, int ranks,
+                                const struct owned *own, const struct state_source *from,
+                                struct file_sums *sums);
+/* On one rank, with all files there: manifest, final name, `latest`. */
+MUST_USE enum status save_publish(const struct save_paths *p,
+                                  const struct checkpoint_view *view,
+                                  const struct run_state *state, const char *config_text,
+                                  const char *tokens_json, const struct file_sums *sums);
+/* On one rank, instead: removes the .tmp folder and says what is kept. */
+void save_give_up(const struct save_paths *p);
+
 /* Writes the file of one rank of view->plan. */
 MUST_USE enum status native_write_state(const char *folder,
                                         const struct checkpoint_view *view, int rank,
                                         struct file_sums *sums);
-/* Writes the manifest over the files of all ranks. */
+/* Writes the manifest over the files of all ranks and over tokens.json, when the folder
+ * has one. */
 MUST_USE enum status native_write_manifest(const char *folder,
                                            const struct checkpoint_view *view,
                                            const struct run_state *state,
@@ -140,6 +182,10 @@ MUST_USE enum status native_write_manifest(const char *folder,
 /* Checks the checksum of one file: of its parameters only, or of all of it. */
 MUST_USE enum status native_verify(const struct manifest *m, const char *folder, int file,
                                    bool params_only);
+/* Checks the checksums of every `ranks`-th file from number `rank` on: all ranks together
+ * read every byte once. Of tokens.json too on rank 0. */
+MUST_USE enum status native_verify_share(const struct manifest *m, const char *folder,
+                                         int rank, int ranks);
 MUST_USE enum status native_read_params(const struct manifest *m, const char *folder,
                                         const struct layout *l, float *params);
 /* m and v of one rank of view->plan. */

@@ -10,6 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/fault.h"
 #include "base/log.h"
 #include "base/memory.h"
 
@@ -18,8 +19,6 @@ struct target {
     size_t canonical, elems;
     float *to;
 };
-
-enum section { PARAMS, MOMENT_M, MOMENT_V };
 
 static int by_canonical(const void *a, const void *b)
 {
@@ -151,17 +150,11 @@ enum status native_read_moments(const struct manifest *m, const char *folder,
     return st;
 }
 
-enum status native_verify(const struct manifest *m, const char *folder, int file,
-                          bool params_only)
+static enum status check_hash(const char *path, uint64_t bytes, uint64_t needed)
 {
-    const struct file_sums *sums = &m->files[file].sums;
-    uint64_t needed = params_only ? sums->params_hash : sums->hash;
-    uint64_t found;
-    char path[PATH_BYTES];
-    enum status st = path_in(path, folder, m->files[file].name);
+    uint64_t found = 0;
+    enum status st = file_hash(path, bytes, &found);
 
-    if (st == ST_OK)
-        st = file_hash(path, params_only ? sums->bytes / 3 : sums->bytes, &found);
     if (st == ST_OK && found != needed)
         st = fail(ST_FORMAT,
                   "%s: found checksum %016" PRIx64 ", needs %016" PRIx64
@@ -170,7 +163,36 @@ enum status native_verify(const struct manifest *m, const char *folder, int file
     return st;
 }
 
-enum status checkpoint_load(struct comm *c, const char *path,
+enum status native_verify(const struct manifest *m, const char *folder, int file,
+                          bool params_only)
+{
+    const struct file_sums *sums = &m->files[file].sums;
+    char path[PATH_BYTES];
+    enum status st = path_in(path, folder, m->files[file].name);
+
+    if (st != ST_OK)
+        return st;
+    return params_only ? check_hash(path, sums->bytes / 3, sums->params_hash)
+                       : check_hash(path, sums->bytes, sums->hash);
+}
+
+enum status native_verify_share(const struct manifest *m, const char *folder, int rank,
+                                int ranks)
+{
+    char path[PATH_BYTES];
+    enum status st = ST_OK;
+
+    for (int f = rank; st == ST_OK && f < m->ranks; f += ranks)
+        st = native_verify(m, folder, f, false);
+    if (st == ST_OK && rank == 0 && m->tokens_json.there) {
+        st = path_in(path, folder, "tokens.json");
+        if (st == ST_OK)
+            st = check_hash(path, m->tokens_json.bytes, m->tokens_json.hash);
+    }
+    return st;
+}
+
+enum status checkpoint_load(struct comm *c, const char *path, bool verify,
                             const struct checkpoint_view *view, struct run_state *state)
 {
     struct manifest m;
@@ -179,15 +201,15 @@ enum status checkpoint_load(struct comm *c, const char *path,
     require(view->plan->ranks == comm_size(c));
     st = native_inspect(path, &m);
     if (st == ST_OK)
+        st = fault_status("load", path);
+    if (st == ST_OK)
         st = shape_match(&m.shape, path, &view->layout->shape);
     st = comm_agree(c, st);
     if (st != ST_OK)
         goto done;
 
-    /* Each file is summed by one rank: together they read every byte once for it. */
-    for (int f = comm_rank(c); st == ST_OK && f < m.ranks; f += comm_size(c))
-        st = native_verify(&m, path, f, false);
-    st = comm_agree(c, st);
+    if (verify)
+        st = comm_agree(c, native_verify_share(&m, path, comm_rank(c), comm_size(c)));
     if (st != ST_OK)
         goto done;
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* Saving: every rank writes its own file into step-N.tmp, rank 0 adds the manifest, and
- * only a whole folder gets its final name. All that may fail on a rank happens before an
- * agreement, so the ranks take every branch together. */
+/* The steps of a save: every rank writes its own file into step-N.tmp, rank 0 adds the
+ * manifest, and only a whole folder gets its final name. All that may fail on a rank
+ * happens before an agreement, so the ranks take every branch together. Here they are
+ * done one after the other (checkpoint_save); saver.c does them beside the training. */
 #include "checkpoint/native.h"
 
 #include <errno.h>
@@ -10,20 +11,16 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/fault.h"
 #include "base/log.h"
 #include "base/memory.h"
 
-struct save_paths {
-    char folder[PATH_BYTES]; /* <run>/checkpoints */
-    char final[PATH_BYTES];
-    char tmp[PATH_BYTES];
-    char old[PATH_BYTES]; /* an earlier checkpoint of the same step, while replaced */
-};
-
 static enum status paths_set(struct save_paths *p, const char *run, uint64_t step)
 {
-    enum status st = path_in(p->folder, run, "checkpoints");
+    enum status st = path_in(p->run, run, "");
 
+    if (st == ST_OK)
+        st = path_in(p->folder, run, "checkpoints");
     if (st == ST_OK)
         st = step_path(p->final, run, step, "");
     if (st == ST_OK)
@@ -33,51 +30,98 @@ static enum status paths_set(struct save_paths *p, const char *run, uint64_t ste
     return st;
 }
 
-static enum status put_section(struct stream *s, const struct owned *own, bool moments,
-                               const float *base)
+enum status save_folder(struct save_paths *p, const char *run, uint64_t step, bool first)
+{
+    enum status st = paths_set(p, run, step);
+
+    if (st == ST_OK && first && !file_exists(run))
+        log_warn("%s: the run folder has vanished; it is made anew", run);
+    if (st == ST_OK && first)
+        st = fault_status("save-begin", p->tmp);
+    if (st == ST_OK && first)
+        st = folder_remove(p->tmp);
+    if (st == ST_OK && first)
+        st = folder_make(p->tmp);
+    return st;
+}
+
+static enum status put_section(struct stream *s, const struct owned *own,
+                               enum section section, const struct state_source *from)
 {
     enum status st = ST_OK;
 
-    for (size_t i = 0; st == ST_OK && i < own->n; i++) {
-        const struct owned_range *r = &own->ranges[i];
-
-        st = stream_put(s, base + (moments ? r->moment : r->memory),
-                        r->elems * sizeof *base);
-    }
+    if (from->copy)
+        return stream_put(s, from->copy + section * own->elems,
+                          own->elems * sizeof(float));
+    for (size_t i = 0; st == ST_OK && i < own->n; i++)
+        st = stream_put(s, state_at(from->view, &own->ranges[i], section),
+                        own->ranges[i].elems * sizeof(float));
     return st;
+}
+
+const float *state_at(const struct checkpoint_view *view, const struct owned_range *r,
+                      enum section section)
+{
+    return section == PARAMS     ? view->params + r->memory
+           : section == MOMENT_M ? view->m + r->moment
+                                 : view->v + r->moment;
+}
+
+enum status save_state(const char *folder, int rank, int ranks, const struct owned *own,
+                       const struct state_source *from, struct file_sums *sums)
+{
+    char name[STATE_NAME_BYTES], path[PATH_BYTES];
+    struct stream s;
+    enum status st;
+
+    *sums = (struct file_sums){0};
+    state_file_name(name, rank, ranks);
+    st = path_in(path, folder, name);
+    if (st != ST_OK)
+        return st;
+    st = stream_open(&s, path);
+    if (st == ST_OK)
+        st = put_section(&s, own, PARAMS, from);
+    if (st == ST_OK)
+        st = stream_digest(&s, &sums->params_hash);
+    if (st == ST_OK)
+        st = fault_status("save-write", path);
+    if (st == ST_OK)
+        st = put_section(&s, own, MOMENT_M, from);
+    if (st == ST_OK)
+        st = put_section(&s, own, MOMENT_V, from);
+    if (st == ST_OK)
+        st = stream_digest(&s, &sums->hash);
+    if (st == ST_OK)
+        st = fault_status("save-sync", path);
+    sums->bytes = s.bytes;
+    return stream_close(&s, st);
 }
 
 enum status native_write_state(const char *folder, const struct checkpoint_view *view,
                                int rank, struct file_sums *sums)
 {
-    char name[STATE_NAME_BYTES], path[PATH_BYTES];
+    const struct state_source from = {.view = view};
     struct owned own;
-    struct stream s;
-    enum status st;
+    enum status st = owned_init(&own, view->layout, view->plan, rank, OWNED);
 
     *sums = (struct file_sums){0};
-    state_file_name(name, rank, view->plan->ranks);
-    st = path_in(path, folder, name);
-    if (st != ST_OK)
-        return st;
-    st = owned_init(&own, view->layout, view->plan, rank, OWNED);
-    if (st != ST_OK)
-        return st;
-    st = stream_open(&s, path);
     if (st == ST_OK)
-        st = put_section(&s, &own, false, view->params);
-    if (st == ST_OK)
-        st = stream_digest(&s, &sums->params_hash);
-    if (st == ST_OK)
-        st = put_section(&s, &own, true, view->m);
-    if (st == ST_OK)
-        st = put_section(&s, &own, true, view->v);
-    if (st == ST_OK)
-        st = stream_digest(&s, &sums->hash);
-    sums->bytes = s.bytes;
-    st = stream_close(&s, st);
+        st = save_state(folder, rank, view->plan->ranks, &own, &from, sums);
     owned_release(&own);
     return st;
+}
+
+static enum status sum_tokens_json(struct manifest *m, const char *folder)
+{
+    char path[PATH_BYTES];
+    enum status st = path_in(path, folder, "tokens.json");
+
+    m->tokens_json.there = st == ST_OK && file_exists(path);
+    if (!m->tokens_json.there)
+        return st;
+    st = file_size(path, &m->tokens_json.bytes);
+    return st == ST_OK ? file_hash(path, m->tokens_json.bytes, &m->tokens_json.hash) : st;
 }
 
 enum status native_write_manifest(const char *folder, const struct checkpoint_view *view,
@@ -93,7 +137,9 @@ enum status native_write_manifest(const char *folder, const struct checkpoint_vi
         require(m.files[r].sums.bytes == sums[r].bytes);
         m.files[r].sums = sums[r];
     }
-    st = manifest_write(&m, folder);
+    st = sum_tokens_json(&m, folder);
+    if (st == ST_OK)
+        st = manifest_write(&m, folder);
     if (st == ST_OK)
         st = manifest_check_sizes(&m, folder);
     manifest_release(&m);
@@ -141,7 +187,9 @@ static enum status publish(const struct save_paths *p)
         if (st != ST_OK)
             return st;
     }
-    st = move(p->tmp, p->final);
+    st = fault_status("save-rename", p->tmp);
+    if (st == ST_OK)
+        st = move(p->tmp, p->final);
     if (st == ST_OK) {
         st = folder_sync(p->folder);
         if (st != ST_OK && move(p->final, p->tmp) != ST_OK)
@@ -153,32 +201,54 @@ static enum status publish(const struct save_paths *p)
 }
 
 /* What readers do not depend on: it only warns. */
-static void finish(const struct save_paths *p, const char *run)
+static void finish(const struct save_paths *p)
 {
     char latest[PATH_BYTES], line[64];
     int n = snprintf(line, sizeof line, "%s\n", strrchr(p->final, '/') + 1);
-    enum status st = path_in(latest, p->folder, "latest");
+    enum status st = fault_status("save-latest", p->final);
+
+    if (st == ST_OK)
+        st = path_in(latest, p->folder, "latest");
 
     if (st == ST_OK)
         st = file_write_all(latest, line, (size_t)n);
     if (st == ST_OK)
         st = folder_sync(p->folder);
     if (st == ST_OK)
-        st = folder_sync(run);
+        st = folder_sync(p->run);
     if (st == ST_OK)
         st = folder_remove(p->old);
     if (st != ST_OK)
         log_warn("%s (%s is complete)", fail_text(), p->final);
 }
 
-static void give_up(const struct save_paths *p, const char *run)
+enum status save_publish(const struct save_paths *p, const struct checkpoint_view *view,
+                         const struct run_state *state, const char *config_text,
+                         const char *tokens_json, const struct file_sums *sums)
+{
+    enum status st = fault_status("save-manifest", p->tmp);
+
+    if (st == ST_OK)
+        st = copy_tokens_json(tokens_json, p->tmp);
+    if (st == ST_OK)
+        st = native_write_manifest(p->tmp, view, state, config_text, sums);
+    if (st == ST_OK)
+        st = folder_sync(p->tmp);
+    if (st == ST_OK)
+        st = publish(p);
+    if (st == ST_OK)
+        finish(p);
+    return st;
+}
+
+void save_give_up(const struct save_paths *p)
 {
     char kept[PATH_BYTES];
     bool found = false;
 
     if (folder_remove(p->tmp) != ST_OK)
         log_warn("%s", fail_text());
-    if (checkpoint_latest(run, kept, &found) != ST_OK)
+    if (checkpoint_latest(p->run, kept, &found) != ST_OK)
         found = false;
     log_warn("checkpoint %s not written, %s%s", p->final,
              found ? "kept: " : "there is no other", found ? kept : "");
@@ -191,17 +261,13 @@ enum status checkpoint_save(struct comm *c, const char *run,
 {
     bool first = comm_rank(c) == 0;
     struct file_sums mine, *sums = NULL;
-    struct save_paths p;
+    struct save_paths p = {0};
     enum status st;
 
     require(view->plan->ranks == comm_size(c));
-    st = paths_set(&p, run, state->step);
+    st = save_folder(&p, run, state->step, first);
     if (st == ST_OK)
         st = memory_alloc((size_t)comm_size(c), sizeof *sums, "checksums", &sums);
-    if (st == ST_OK && first)
-        st = folder_remove(p.tmp);
-    if (st == ST_OK && first)
-        st = folder_make(p.tmp);
     st = comm_agree(c, st);
     if (st != ST_OK)
         goto done;
@@ -212,23 +278,14 @@ enum status checkpoint_save(struct comm *c, const char *run,
         goto done;
 
     comm_gather_all(c, &mine, sizeof mine, sums);
-    if (first) {
-        st = copy_tokens_json(tokens_json, p.tmp);
-        if (st == ST_OK)
-            st = native_write_manifest(p.tmp, view, state, config_text, sums);
-        if (st == ST_OK)
-            st = folder_sync(p.tmp);
-        if (st == ST_OK)
-            st = publish(&p);
-    }
+    if (first)
+        st = save_publish(&p, view, state, config_text, tokens_json, sums);
     st = comm_agree(c, st);
-    if (st == ST_OK && first)
-        finish(&p, run);
     if (st == ST_OK)
         memcpy(path, p.final, PATH_BYTES);
 done:
     if (st != ST_OK && first)
-        give_up(&p, run);
+        save_give_up(&p);
     free(sums);
     return st;
 }

@@ -53,6 +53,8 @@ const char *comm_host(const struct comm *c);
 /* The worst status of all ranks. When it is not ST_OK, the lowest rank that has it logs
  * its fail_text() as one error line; the others stay silent. COLLECTIVE. */
 MUST_USE enum status comm_agree(struct comm *c, enum status mine);
+/* The same with the text as fail_text() on every rank and nothing printed. COLLECTIVE. */
+MUST_USE enum status comm_share(struct comm *c, enum status mine);
 void comm_sum(struct comm *c, double *values, size_t n);                 /* COLLECTIVE */
 void comm_max(struct comm *c, double *values, size_t n);                 /* COLLECTIVE */
 void comm_broadcast(struct comm *c, void *data, size_t bytes, int root); /* COLLECTIVE */

@@ -184,10 +184,6 @@ bool comm_memory_works(struct comm *c);
 /* MPI_Pcontrol(level) from the communication thread. */
 void comm_mark(struct comm *c, int level);
 
-/* The worst status of all ranks, with its text as fail_text() on every rank; prints
- * nothing. COLLECTIVE. */
-MUST_USE enum status comm_share(struct comm *c, enum status mine);
-
 /* Takes the operation as complete and tells its owner. */
 void exchange_op_done(struct exchange *x, enum exchange_phase phase, comm_done done,
                       void *arg);

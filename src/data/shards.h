@@ -54,6 +54,10 @@ MUST_USE enum status shards_window(const struct shards *s, size_t T, uint64_t w,
 /* XXH3-64 over the token payload of all files in order. */
 MUST_USE enum status shards_hash(const struct shards *s, uint64_t *hash);
 
+/* XXH3-64 over the sizes of all files and a few pages of each, in order: the same data
+ * has the same, and it takes no time. Not for proof. */
+MUST_USE enum status shards_sample_hash(const struct shards *s, uint64_t *hash);
+
 /* What the JSON beside the shards ("<folder>/tokens.json") says of the vocabulary. */
 struct shards_meta {
     uint32_t vocab;  /* number of ids, 0 when there is no tokens.json */

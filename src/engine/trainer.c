@@ -84,7 +84,10 @@ static enum status save(struct trainer *t)
     t->saved_at_s = clock_s();
     t->save_s = t->saved_at_s - start;
     log_info("saved %s (%.1f s)", path, t->save_s);
-    return checkpoint_prune(t->comm, t->options->out, t->options->keep);
+    if (comm_rank(t->comm) == 0 &&
+        checkpoint_prune(t->options->out, t->options->keep) != ST_OK)
+        log_warn("older checkpoints are not removed: %s", fail_text());
+    return ST_OK;
 }
 
 static enum status evaluate(struct trainer *t)
@@ -340,7 +343,9 @@ static enum status load_start(struct trainer *t)
 
     t->state = (struct run_state){.seed = t->options->seed,
                                   .batch_windows = t->sampler.batch,
-                                  .best_val_loss = INFINITY};
+                                  .best_val_loss = INFINITY,
+                                  .data_tokens = shards_tokens(t->train),
+                                  .data_hash = t->data_hash};
     if (!t->has_start)
         return ST_OK;
     if (!t->resumed) {
@@ -352,11 +357,16 @@ static enum status load_start(struct trainer *t)
         t->start.state = t->state;
         return st;
     }
-    st = checkpoint_load(t->comm, t->start.path, &view, &t->state);
+    st = checkpoint_load(t->comm, t->start.path, strcmp(t->options->resume, "auto") != 0,
+                         &view, &t->state);
     if (st != ST_OK)
         return st;
     log_info("resumed from %s at step %" PRIu64, t->start.path, t->state.step);
+    if (comm_rank(t->comm) == 0)
+        trainer_tell_changes(t);
     t->state.seed = t->sampler.seed;
+    t->state.data_tokens = shards_tokens(t->train);
+    t->state.data_hash = t->data_hash;
     if (t->state.batch_windows != t->sampler.batch) {
         log_info("global batch changed from %" PRIu64 " to %" PRIu64
                  " sequences: the data order goes on from step %" PRIu64

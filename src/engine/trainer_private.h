@@ -17,6 +17,7 @@ struct trainer {
     struct engine_options eo;
     struct shards *train, *val; /* val NULL: validation is off */
     struct shards_meta meta;
+    uint64_t data_hash; /* a sample of the training data */
     struct sampler sampler;
     struct schedule schedule;
     struct {
@@ -44,9 +45,18 @@ struct trainer {
     enum status st; /* of the loop; agreed */
 };
 
-/* ---- trainer_setup.c: everything that is checked before step 1 ---- */
-/* Looks for the newest complete checkpoint in the run folder. COLLECTIVE, agreed. */
+/* ---- trainer_resume.c ---- */
+/* Looks for the newest complete checkpoint in the run folder, with --resume auto for the
+ * newest whole one. COLLECTIVE, agreed. */
 MUST_USE enum status trainer_find_latest(struct trainer *t);
+/* From what --resume says and what is there: start, has_start, resumed, seed. LOCAL. */
+MUST_USE enum status trainer_find_resume(struct trainer *t);
+/* ST_USAGE when the data was made with another tokenizer than the checkpoint's. LOCAL. */
+MUST_USE enum status trainer_check_tokenizer(const struct trainer *t);
+/* What differs between this run and the one it goes on from. Rank 0. */
+void trainer_tell_changes(const struct trainer *t);
+
+/* ---- trainer_setup.c: everything that is checked before step 1 ---- */
 /* The user gave this option, on the command line or in a file. */
 bool trainer_option_is_set(const struct trainer *t, const char *name);
 /* LOCAL: reads options, data and model; nothing is allocated for training. */

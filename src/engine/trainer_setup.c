@@ -33,78 +33,6 @@ bool trainer_option_is_set(const struct trainer *t, const char *name)
 
 /* ---- model ---- */
 
-/* --resume names one itself: neither auto nor none. */
-static bool names_checkpoint(const struct train_options *o)
-{
-    return strcmp(o->resume, "auto") != 0 && strcmp(o->resume, "none") != 0;
-}
-
-/* What this run writes would be older than what is there, and pruned as such. */
-static enum status check_no_newer(const struct trainer *t)
-{
-    struct model_file newest;
-    enum status st = t->latest.found ? model_open(t->latest.path, &newest) : ST_OK;
-
-    if (st == ST_OK && t->latest.found && newest.state.step > t->start.state.step)
-        st = fail(ST_USAGE,
-                  "--resume %s: found newer %s in --out %s; needs another --out, or the "
-                  "newer ones moved away",
-                  t->options->resume, t->latest.path, t->options->out);
-    return st;
-}
-
-static enum status open_named(struct trainer *t)
-{
-    const char *path = t->options->resume;
-    enum status st = model_open(path, &t->start);
-
-    if (st == ST_OK && t->start.kind != MODEL_NATIVE)
-        st = fail(ST_USAGE,
-                  "--resume %s: found a model file without optimizer state, needs a "
-                  "checkpoint; --model %s starts from its weights",
-                  path, path);
-    return st == ST_OK ? check_no_newer(t) : st;
-}
-
-/* The seed of a run stays, unless the user asks for another one. */
-static void keep_seed(struct trainer *t)
-{
-    struct train_options *o = t->options;
-
-    if (!trainer_option_is_set(t, "seed"))
-        o->seed = t->start.state.seed;
-    else if (o->seed != t->start.state.seed)
-        log_info("seed changed from %llu to %zu: the data order is another one from here "
-                 "on",
-                 (unsigned long long)t->start.state.seed, o->seed);
-}
-
-static enum status find_resume(struct trainer *t)
-{
-    const struct train_options *o = t->options;
-    enum status st = ST_OK;
-
-    if (names_checkpoint(o)) {
-        st = open_named(t);
-        t->has_start = t->resumed = st == ST_OK;
-        if (t->resumed)
-            keep_seed(t);
-        return st;
-    }
-    if (!t->latest.found)
-        return ST_OK;
-    if (!strcmp(o->resume, "none"))
-        return fail(ST_USAGE,
-                    "--resume none: %s already holds %s; needs another --out, or "
-                    "--resume auto to go on from it",
-                    o->out, t->latest.path);
-    st = model_open(t->latest.path, &t->start);
-    t->has_start = t->resumed = st == ST_OK;
-    if (t->resumed)
-        keep_seed(t);
-    return st;
-}
-
 /* Data with more ids than the model has would stop the run at the first of them. */
 static enum status check_vocabulary(const struct trainer *t)
 {
@@ -213,7 +141,7 @@ static enum status open_training_data(struct trainer *t)
                        shards_tokens(t->train), e->seq);
     if (st == ST_OK && skipped && comm_rank(t->comm) == 0)
         warn_short_files(t->train, e->seq);
-    return st;
+    return st == ST_OK ? shards_sample_hash(t->train, &t->data_hash) : st;
 }
 
 static bool folder_has_validation(const char *folder)
@@ -381,43 +309,6 @@ static enum status find_blocks(struct trainer *t)
     return st;
 }
 
-/* A run whose checkpoints are all damaged must not start anew by itself: it would write
- * over them. */
-static enum status refuse_damaged(const char *run)
-{
-    struct path_list found = {0};
-    enum status st = checkpoint_list(run, &found);
-
-    if (st == ST_OK && found.count > 0)
-        st = fail(ST_FORMAT,
-                  "%s: found no whole checkpoint to go on from, newest is %s; needs one, "
-                  "or another --out",
-                  run, found.paths[found.count - 1]);
-    path_list_release(&found);
-    return st;
-}
-
-enum status trainer_find_latest(struct trainer *t)
-{
-    const char *out = t->options->out;
-    enum status st = ST_OK;
-
-    if (!out)
-        st = fail(ST_USAGE, "train: needs --out RUN");
-    else if (!*out)
-        st = fail(ST_USAGE, "--out: found '', needs a folder's name");
-
-    /* One rank looks, so that what it warns of is said once and all go on alike. */
-    if (st == ST_OK && comm_rank(t->comm) == 0) {
-        st = checkpoint_latest(out, t->latest.path, &t->latest.found);
-        if (st == ST_OK && !t->latest.found && !names_checkpoint(t->options))
-            st = refuse_damaged(out);
-    }
-    st = comm_agree(t->comm, st);
-    comm_broadcast(t->comm, &t->latest, sizeof t->latest, 0);
-    return st;
-}
-
 /* What was left to a rule gets its value, for config.ini and the checkpoints. */
 static void resolve(struct trainer *t)
 {
@@ -472,6 +363,7 @@ enum status trainer_same_everywhere(struct trainer *t)
                               (double)t->sampler.shuffled,
                               (double)t->eval_windows,
                               (double)shards_tokens(t->train),
+                              (double)(t->data_hash >> 12),
                               (double)o->eval_every,
                               (double)o->save_every,
                               (double)o->keep,
@@ -511,7 +403,7 @@ enum status trainer_prepare(struct trainer *t)
     if (st == ST_OK)
         st = shards_read_meta(o->data, &t->meta);
     if (st == ST_OK)
-        st = find_resume(t);
+        st = trainer_find_resume(t);
     if (st == ST_OK)
         st = find_shape(t);
     if (st == ST_OK)
@@ -530,7 +422,7 @@ enum status trainer_prepare(struct trainer *t)
         st = stop_parse_limit(o->time_limit, &t->time_limit_s);
     if (st == ST_OK)
         resolve(t);
-    return st;
+    return st == ST_OK ? trainer_check_tokenizer(t) : st;
 }
 
 /* ---- threads ---- */
@@ -638,6 +530,8 @@ enum status trainer_open_run(struct trainer *t)
 
     if (comm_rank(t->comm) == 0) {
         st = write_config(t);
+        if (st == ST_OK && t->resumed)
+            st = checkpoint_set_aside(t->options->out, t->start.state.step);
         if (st == ST_OK)
             st = metrics_open(t->options->out, t->resumed ? t->start.state.step : 0,
                               &t->metrics);

@@ -451,6 +451,8 @@ def checkpoint_cases():
         with open(path) as f:
             m = json.load(f)
         change(m)
+        if m["version"] == 2:  # the first version had no checksum of the manifest
+            m["version"] = 1
         write(path, json.dumps(m).encode())
 
     def cut(d, n=1):
@@ -527,13 +529,19 @@ def checkpoint_cases():
     case("checkpoint-alone-on-2", train(), 1, "{d}/out", "step-000004", setup=lambda d: (
         shutil.rmtree(fill("{d}/out/checkpoints/step-000002", d)), cut(d)) and None,
         run_copy=True, ranks=(2,))
-    for name, args in (("named", ["--resume", newest]), ("auto", [])):
-        case("checkpoint-bit-flipped-" + name, train(*args), 1, state, "checksum",
-             setup=flip, run_copy=True, ranks=(1, 2, 3))
+    case("checkpoint-bit-flipped", train("--resume", newest), 1, state, "checksum",
+         setup=flip, run_copy=True, ranks=(1, 2, 3))
+
+    def flip_manifest(d):
+        path = fill(newest, d) + "/manifest.json"
+        text = open(path, "rb").read()
+        write(path, text.replace(b'"step":', b'"stex":'))
 
     # An older whole one takes the place of a damaged one, with one warning.
-    for p in (1,) if SERIAL else (1, 2):
-        CASES.append(("checkpoint-falls-back.p%d" % p, lambda p=p: falls_back(p, cut)))
+    for name, damage in (("cut", cut), ("flipped", flip), ("manifest", flip_manifest)):
+        for p in (1,) if SERIAL else (1, 2, 3):
+            CASES.append(("checkpoint-falls-back-%s.p%d" % (name, p),
+                          lambda p=p, n=name, d=damage: falls_back(p, n, d)))
     case("resume-missing", train("--resume", "{d}/none"), 1, "{d}/none")
     case("resume-model-file", train("--resume", MODEL), 2, MODEL, "optimizer")
     case("resume-folder", train("--resume", "{d}"), 1, "{d}")
@@ -546,8 +554,8 @@ def checkpoint_cases():
     case("resume-empty-word", train("--resume="), 2, "--resume", run_copy=True)
 
 
-def falls_back(ranks, damage):
-    folder = at(TMP, "cases", "checkpoint-falls-back.p%d" % ranks)
+def falls_back(ranks, name, damage):
+    folder = at(TMP, "cases", "checkpoint-falls-back-%s.p%d" % (name, ranks))
     shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(RUN, at(folder, "out"))
     damage(folder)
@@ -560,8 +568,10 @@ def falls_back(ranks, damage):
         bad.append("%d warnings name the damaged checkpoint, needs one" % len(named))
     if "step-000002 at step 2" not in r.err:
         bad.append("the older checkpoint was not named")
-    if checkpoints(at(folder, "out"))[-1:] != ["step-000006"]:
+    if checkpoints(at(folder, "out")) != ["step-000002", "step-000006"]:
         bad.append("checkpoints: %s" % checkpoints(at(folder, "out")))
+    if not os.path.isdir(at(folder, "out/checkpoints/step-000004.damaged")):
+        bad.append("the damaged one was not set aside")
     return bad + ([r.err] if bad else [])
 
 

@@ -71,5 +71,7 @@ void file_flip_byte(const char *path, long offset);
 void file_resize(const char *path, long change);
 /* Replaces the first `from` in a text file by `to`; it must be there. */
 void file_replace(const char *path, const char *from, const char *to);
+/* Makes the checksum at the end of a changed manifest right again. */
+void manifest_sign(const char *path);
 
 #endif

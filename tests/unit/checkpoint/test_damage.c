@@ -47,7 +47,7 @@ static enum status load(const struct holding *h)
 
     fixture_init(&f, h, 0);
     capture_begin();
-    enum status st = checkpoint_load(comm, folder, &f.view, &back);
+    enum status st = checkpoint_load(comm, folder, true, &f.view, &back);
     (void)capture_end();
     fixture_release(&f);
     return st;
@@ -162,8 +162,8 @@ static void edited_manifest(void **arg)
 {
     static const struct edit edits[] = {
         {"\"weft checkpoint\"", "\"other\"", "found format \"other\""},
-        {"\"version\": 1", "\"version\": 2", "found format version 2, needs 1"},
-        {"\"version\": 1", "\"version\": \"1\"", "no \"version\""},
+        {"\"version\": 2", "\"version\": 3", "found format version 3, needs 1 or 2"},
+        {"\"version\": 2", "\"version\": \"2\"", "no \"version\""},
         {"\"step\": 5", "\"step\": -5", "no \"step\""},
         {"\"seed\": \"", "\"seed\": \"x", "\"seed\" is \"x"},
         {"\"wall_s\"", "\"wall\"", "no \"wall_s\""},
@@ -190,9 +190,16 @@ static void edited_manifest(void **arg)
     (void)arg;
     for (size_t i = 0; i < sizeof edits / sizeof *edits; i++) {
         file_replace(in("manifest.json"), edits[i].from, edits[i].to);
+        manifest_sign(in("manifest.json"));
         refused(ST_FORMAT, "manifest.json", edits[i].words);
         file_replace(in("manifest.json"), edits[i].to, edits[i].from);
+        manifest_sign(in("manifest.json"));
     }
+    assert_int_equal(load(&reader), ST_OK);
+    file_replace(in("manifest.json"), "lr = 3e-4", "lr = 4e-4");
+    refused(ST_FORMAT, "manifest.json", "found checksum");
+    /* The first version had no checksum of its own. */
+    file_replace(in("manifest.json"), "\"version\": 2", "\"version\": 1");
     assert_int_equal(load(&reader), ST_OK);
 }
 

@@ -49,7 +49,7 @@ static void still_loads(const char *run)
     assert_true(found);
     assert_string_equal(path, text("%s/checkpoints/step-000005", run));
     fixture_init(&f, &holding, 0);
-    assert_int_equal(checkpoint_load(comm, path, &f.view, &back), ST_OK);
+    assert_int_equal(checkpoint_load(comm, path, true, &f.view, &back), ST_OK);
     assert_int_equal(back.step, 5);
     assert_int_equal(fixture_wrong_params(&f, 5), 0);
     assert_int_equal(fixture_wrong_moments(&f, 5), 0);

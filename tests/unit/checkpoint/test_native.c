@@ -87,7 +87,7 @@ static void save_and_load(void **arg)
 
     fixture_init(&f, &reader, 0);
     fixture_poison(&f);
-    assert_int_equal(checkpoint_load(comm, path, &f.view, &back), ST_OK);
+    assert_int_equal(checkpoint_load(comm, path, true, &f.view, &back), ST_OK);
     assert_true(same_state(&state, &back));
     assert_int_equal(fixture_wrong_params(&f, 5), 0);
     assert_int_equal(fixture_wrong_moments(&f, 5), 0);
@@ -117,7 +117,7 @@ static void save_again_replaces(void **arg)
         assert_int_equal(checkpoint_save(comm, run, &state, &f.view, NULL, NULL, path),
                          ST_OK);
         fixture_poison(&f);
-        assert_int_equal(checkpoint_load(comm, path, &f.view, &back), ST_OK);
+        assert_int_equal(checkpoint_load(comm, path, true, &f.view, &back), ST_OK);
         assert_true(same_state(&state, &back)); /* best_val_loss: infinity */
         assert_int_equal(fixture_wrong_params(&f, salt), 0);
         assert_int_equal(fixture_wrong_moments(&f, salt), 0);

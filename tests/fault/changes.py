@@ -1,0 +1,148 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""Going on with other options: what may change is announced with the old and the new value,
+what cannot is refused, and nothing is said of what is as it was.
+"""
+import os
+import re
+import shutil
+import sys
+
+sys.dont_write_bytecode = True
+from harness import *  # noqa: E402,F403
+
+SPEC = "L=1,H=2,C=16,T=16,V=64"
+DATA = os.path.join(TMP, "data")
+OTHER = os.path.join(TMP, "other")
+TEXTS = {"abc": b"abc cab bca " * 300, "xyz": b"xyz zyx yxz " * 300}
+RUN = os.path.join(TMP, "run")
+TEXT_RUN = os.path.join(TMP, "textrun")
+RATE = 6e-4
+
+
+def train(out, *extra, data=DATA, spec=SPEC):
+    return ["train", "--data", data, "--model", spec, "--out", out, "--batch", "2", "--steps",
+            "100", "--warmup", "10", "--lr", str(RATE), "--min-lr", "0", "--schedule", "cosine",
+            "--threads", "1", "--eval-every", "0", "--save-every", "50"] + list(extra)
+
+
+def replaced(args, option, value):
+    args = list(args)
+    args[args.index(option) + 1] = value
+    return args
+
+
+def need(what, args, ranks=1, env=None):
+    r = run(ranks, args, TMP, env)
+    if r.code != 0:
+        print("%s: cannot make the fixtures:\n%s" % (what, r.err))
+        sys.exit(1)
+
+
+def make_fixtures():
+    shutil.rmtree(TMP, ignore_errors=True)
+    shard(os.path.join(DATA, "t_train_000001.bin"), [i * 7 % 64 for i in range(20000)])
+    shard(os.path.join(OTHER, "t_train_000001.bin"), [i * 5 % 64 for i in range(20000)])
+    need("train", train(RUN))
+    shutil.rmtree(os.path.join(RUN, "checkpoints", "step-000100"))
+    for name, text in TEXTS.items():
+        write(os.path.join(TMP, name + ".txt"), text)
+        need("tokenize", ["tokenize", "--char", "--out", os.path.join(TMP, name),
+                          os.path.join(TMP, name + ".txt")])
+    need("train on text", replaced(train(TEXT_RUN, data=os.path.join(TMP, "abc"),
+                                         spec="L=1,H=2,C=16,T=16"), "--steps", "4"))
+
+
+def copy_of(run_folder, name):
+    out = os.path.join(TMP, name)
+    shutil.copytree(run_folder, out)
+    return out
+
+
+def goes_on(name, change, needles, absent=(), ranks=1):
+    """The run goes on from step 50 as `change` makes its arguments."""
+    def job():
+        out = copy_of(RUN, "%s.p%d" % (name, ranks))
+        r = run(ranks, change(train(out)), out)
+        bad = [] if r.code == 0 else ["exit code %d, needs 0" % r.code]
+        for needle in ["at step 50"] + list(needles):
+            if not re.search(needle, r.err):
+                bad.append("no line with '%s'" % needle)
+        for needle in absent:
+            if re.search(needle, r.err):
+                bad.append("a line with '%s'" % needle)
+        return bad + ([r.err] if bad else [])
+    return ("%s.p%d" % (name, ranks), job)
+
+
+def rates(name, steps, needles, wanted):
+    """Learning rates of steps after the resume at 50, as written down (steps count from 1)."""
+    def job():
+        out = copy_of(RUN, name)
+        r = run(1, replaced(train(out), "--steps", str(steps)), out)
+        found = {m["step"]: m["lr"] for m in metrics(out) if "loss" in m}
+        bad = ["step %d: rate %r, needs %r" % (step, found.get(step), lr)
+               for step, lr in wanted.items()
+               if abs(found.get(step, -1) - lr) > 1e-6 * max(lr, 1e-12)]
+        bad += ["no line with '%s'" % n for n in needles if not re.search(n, r.err)]
+        return bad + ([r.err] if bad else [])
+    return (name, job)
+
+
+def refused(name, args, code, *needles):
+    def job():
+        out = copy_of(TEXT_RUN, name)
+        folder = os.path.join(TMP, name)
+        before = tree(os.path.join(out, "checkpoints"))
+        r = run(1, [a.replace("{out}", out) for a in args], folder)
+        bad = broken_rules(r, 1, folder, code, needles)
+        if tree(os.path.join(out, "checkpoints")) != before:
+            bad.append("checkpoints were changed")
+        return bad + ([r.err] if bad else [])
+    return (name, job)
+
+
+def beyond_the_end(name):
+    """More steps than were planned stretch the schedule, which ends at its end all the same."""
+    def job():
+        out = copy_of(RUN, name)
+        run(1, train(out), out)
+        r = run(1, replaced(train(out), "--steps", "120"), out)
+        last = [m["lr"] for m in metrics(out) if "loss" in m][-1]
+        bad = [] if r.code == 0 and last < 1e-6 else ["rate %r at step 120" % last]
+        if not re.search(r"changed: --steps 100 -> 120", r.err):
+            bad.append("the new length is not announced")
+        return bad + ([r.err] if bad else [])
+    return (name, job)
+
+
+def main():
+    make_fixtures()
+    jobs = [
+        goes_on("same", lambda a: a, [], ["changed", "other training data", "written by"]),
+        goes_on("rate", lambda a: replaced(a, "--lr", "0.0003"),
+                [r"changed: --lr 0\.0006 -> 0\.0003",
+                 r"changed: the learning rate of step 51 is 1\.7605e-04, was to be 3\.5209e-04"],
+                ["changed: --steps"]),
+        goes_on("several", lambda a: replaced(a, "--batch", "4") + ["--layout", "storage"],
+                [r"changed: --batch 2 -> 4", r"changed: --layout production -> storage",
+                 r"global batch changed from 2 to 4"]),
+        goes_on("seed", lambda a: a + ["--seed", "9"], [r"seed changed from 1 to 9"]),
+        goes_on("data", lambda a: replaced(a, "--data", OTHER),
+                [r"warning: .*other: found other training data", r"changed: --data .* -> .*other"]),
+        rates("rate-goes-on", 100, [], {51: 3.520945e-4, 52: 3.417519e-4, 100: 1.8275189e-7}),
+        rates("longer", 200, [r"--steps 100 -> 200", r"is 5\.3674e-04, was to be 3\.5209e-04"],
+              {51: 5.36742153e-4}),
+        beyond_the_end("beyond"),
+        refused("other-tokenizer",
+                replaced(train("{out}", data=os.path.join(TMP, "xyz"), spec="L=1,H=2,C=16,T=16"),
+                         "--steps", "8"), 2, "another tokenizer", "--model"),
+    ]
+    if not SERIAL:
+        jobs.append(goes_on("ranks", lambda a: replaced(a, "--batch", "1"),
+                            [r"written by 1 rank, read by 2"], ranks=2))
+    return run_cases(jobs)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
