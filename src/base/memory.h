@@ -36,7 +36,7 @@ MUST_USE enum status arena_init(struct arena *a, size_t bytes, const char *what)
 void *arena_take(struct arena *a, size_t bytes);
 void arena_release(struct arena *a);
 
-/* malloc and friends that report ST_NOMEM through fail(); *out NULL on failure. */
+/* calloc that reports ST_NOMEM through fail(); *out NULL on failure. */
 MUST_USE enum status memory_alloc(size_t count, size_t elem_bytes, const char *what,
                                   void *out_ptr);
 

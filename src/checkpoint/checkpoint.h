@@ -15,7 +15,8 @@
  * Elements are addressed by canonical range, so a run resumes with any number of ranks,
  * layout, exchange engine and block size.
  *
- * llm.c model files (magic 20240326, version 3, fp32) hold weights only.
+ * Other programs' files hold weights only: llm.c models, folders of Hugging Face, GGUF.
+ * docs/FORMATS.md says what is read and written of each.
  */
 #ifndef WEFT_CHECKPOINT_CHECKPOINT_H
 #define WEFT_CHECKPOINT_CHECKPOINT_H
@@ -26,8 +27,10 @@
 
 #include "base/files.h"
 #include "base/status.h"
+#include "checkpoint/dtype.h"
 #include "comm/comm.h"
 #include "comm/plan.h"
+#include "data/tokenizer.h"
 #include "model/tensors.h"
 
 /* What a run is at a step, beside its weights and moments. */
@@ -115,17 +118,23 @@ MUST_USE enum status checkpoint_load(struct comm *c, const char *path, bool veri
                                      const struct checkpoint_view *view,
                                      struct run_state *state);
 
-/* What a model path is: a native checkpoint folder, a run folder (its newest checkpoint)
- * or an llm.c model file. */
-enum model_kind { MODEL_NATIVE, MODEL_LLMC };
+/* What a model path is, by its content: a native checkpoint folder or a run folder (its
+ * newest checkpoint); an llm.c model file; a folder with config.json and safetensors
+ * files, or one of these files; a GGUF file. */
+enum model_kind { MODEL_NATIVE, MODEL_LLMC, MODEL_SAFETENSORS, MODEL_GGUF, MODEL_KINDS };
+#define MODEL_KIND_WORDS "weft|llmc|safetensors|gguf" /* in the order of the enum */
+
 struct model_file {
     enum model_kind kind;
     struct shape shape;
     char path[4096];        /* the checkpoint folder or file itself */
-    char tokens_json[4096]; /* "" when there is none beside it */
-    struct run_state state; /* zero for MODEL_LLMC */
+    char tokens_json[4096]; /* a file for tokenizer_load; "" when there is none */
+    struct run_state state; /* zero for all but MODEL_NATIVE */
 };
-/* Looks at a path and checks sizes; no weights are read. LOCAL. */
+/* Does the content of a file or folder look like a model? A run folder does not count. */
+bool model_recognised(const char *path);
+/* Looks at a path: heads, lists of tensors and sizes are checked, no weights are read.
+ * LOCAL. */
 MUST_USE enum status model_open(const char *path, struct model_file *out);
 
 /* Reads the weights of an opened model into params (layout->elems floats, layout of the
@@ -133,8 +142,28 @@ MUST_USE enum status model_open(const char *path, struct model_file *out);
 MUST_USE enum status model_read(const struct model_file *f, const struct layout *layout,
                                 float *params);
 
-/* Writes an llm.c version 3 file (tmp and rename). LOCAL, by the caller only. */
-MUST_USE enum status llmc_write(const char *path, const struct layout *layout,
-                                const float *params);
+/* What the numbers of a model are. */
+struct model_numbers {
+    size_t tensors[DTYPES]; /* how many are stored as what; all 0 for MODEL_NATIVE */
+    size_t not_finite;      /* numbers that are NaN or infinite */
+    char first[32];         /* the first tensor with such, "" */
+};
+/* Reads all weights, a tensor at a time. LOCAL. */
+MUST_USE enum status model_check_numbers(const struct model_file *f,
+                                         struct model_numbers *out);
+
+struct model_write_options {
+    enum dtype dtype;                  /* MODEL_NATIVE: fp32 only; llm.c: no fp16 */
+    const struct tokenizer *tokenizer; /* to go with it; NULL: none */
+};
+/* Writes an opened model in another format. Memory: the largest tensor and some buffers.
+ * Nothing stands under `out` before all of it is on the disk. LOCAL, by the caller only.
+ * Returns  ST_USAGE for a type or tokenizer that the format or model cannot have */
+MUST_USE enum status model_convert(const struct model_file *from, enum model_kind to,
+                                   const char *out, const struct model_write_options *o);
+/* The same from memory. */
+MUST_USE enum status model_write(const struct layout *layout, const float *params,
+                                 enum model_kind to, const char *out,
+                                 const struct model_write_options *o);
 
 #endif

@@ -1,47 +1,40 @@
 /* SPDX-License-Identifier: MIT */
 /* llm.c model files: a header of 256 words, then the tensors in storage order, wte with
- * the padding rows that the header counts. */
-#include "checkpoint/native.h"
+ * the padding rows that the header counts. Version 3 is fp32, version 5 bf16. */
+#include "checkpoint/weights.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/memory.h"
 
-enum { HEADER_WORDS = LLMC_HEADER_BYTES / 4 };
+enum {
+    MAGIC = 20240326,
+    VERSION_FP32 = 3,
+    VERSION_BF16 = 5,
+    HEADER_WORDS = 256,
+    HEADER_BYTES = 4 * HEADER_WORDS
+};
 
-/* The first words of a file; a shorter file gives zeros. */
-static enum status read_header(const char *path, int32_t *words)
+static bool is_llmc(const struct sniffed *s)
 {
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    enum status st = ST_OK;
-    uint64_t bytes = 0;
+    int32_t magic;
 
-    memset(words, 0, LLMC_HEADER_BYTES);
-    if (fd < 0)
-        return fail(ST_IO, "%s: cannot open: %s", path, strerror(errno));
-    st = file_size(path, &bytes);
-    if (st == ST_OK)
-        st = fd_read_at(fd, path, words,
-                        bytes < LLMC_HEADER_BYTES ? (size_t)bytes : LLMC_HEADER_BYTES, 0);
-    close(fd);
-    return st;
+    memcpy(&magic, s->head, sizeof magic);
+    return !s->folder && s->n_head >= sizeof magic && magic == MAGIC;
 }
 
-static enum status check_magic(const char *path, const int32_t *words)
+static enum status check_words(const char *path, const int32_t *words)
 {
-    if (words[0] != LLMC_MODEL_MAGIC)
+    if (words[0] != MAGIC)
         return fail(ST_FORMAT, "%s: found magic %" PRId32 ", needs %d (llm.c model)",
-                    path, words[0], LLMC_MODEL_MAGIC);
-    if (words[1] != LLMC_FP32)
+                    path, words[0], MAGIC);
+    if (words[1] != VERSION_FP32 && words[1] != VERSION_BF16)
         return fail(ST_FORMAT,
-                    "%s: found llm.c model version %" PRId32 "%s, needs %d "
-                    "(fp32)",
-                    path, words[1], words[1] == 5 ? " (bf16)" : "", LLMC_FP32);
+                    "%s: found llm.c model version %" PRId32
+                    ", needs %d (fp32) or %d (bf16)",
+                    path, words[1], VERSION_FP32, VERSION_BF16);
     for (int i = 2; i <= 7; i++)
         if (words[i] < 0)
             return fail(ST_FORMAT, "%s: header word %d is %" PRId32 ", needs a count",
@@ -49,18 +42,21 @@ static enum status check_magic(const char *path, const int32_t *words)
     return ST_OK;
 }
 
-enum status llmc_read_shape(const char *path, struct shape *shape)
+/* Reads and checks the header; shape->Vp is the file's own. */
+static enum status read_shape(const char *path, uint64_t bytes, int fd,
+                              struct shape *shape, enum dtype *dtype)
 {
-    int32_t words[HEADER_WORDS];
+    int32_t words[HEADER_WORDS] = {0};
     size_t elems = 0;
-    uint64_t bytes = 0;
-    enum status st = read_header(path, words);
+    /* A shorter file gives zeros. */
+    enum status st = fd_read_at(fd, path, words,
+                                bytes < HEADER_BYTES ? (size_t)bytes : HEADER_BYTES, 0);
 
-    *shape = (struct shape){0};
     if (st == ST_OK)
-        st = check_magic(path, words);
+        st = check_words(path, words);
     if (st != ST_OK)
         return st;
+    *dtype = words[1] == VERSION_BF16 ? DTYPE_BF16 : DTYPE_FP32;
     *shape = (struct shape){.T = (size_t)words[2],
                             .V = (size_t)words[3],
                             .L = (size_t)words[4],
@@ -68,117 +64,90 @@ enum status llmc_read_shape(const char *path, struct shape *shape)
                             .C = (size_t)words[6],
                             .Vp = (size_t)words[7]};
     st = shape_from_file(shape, path, &elems);
-    if (st == ST_OK)
-        st = file_size(path, &bytes);
-    if (st == ST_OK && bytes != LLMC_HEADER_BYTES + elems * sizeof(float))
+    if (st == ST_OK && bytes != HEADER_BYTES + elems * dtype_bytes(*dtype))
         st = fail(ST_FORMAT,
                   "%s: found %" PRIu64 " bytes, needs %zu for L=%zu,H=%zu,C=%zu,T=%zu,"
                   "V=%zu (padded to %zu)",
-                  path, bytes, LLMC_HEADER_BYTES + elems * sizeof(float), shape->L,
+                  path, bytes, HEADER_BYTES + elems * dtype_bytes(*dtype), shape->L,
                   shape->H, shape->C, shape->T, shape->V, shape->Vp);
     return st;
 }
 
-/* ---- reading ---- */
-
-struct reader {
-    int fd;
-    const char *path;
-    uint64_t offset;
-    const struct shape *file; /* Vp as in the file */
-    float *params;
-    enum status st;
-};
-
-static void read_slice(const struct slice *s, void *arg)
+static enum status map_llmc(const char *path, struct weight_map *out)
 {
-    struct reader *r = arg;
-    float *to = r->params + s->offset;
-    size_t rows = s->rows, rows_in_file = s->rows;
+    struct declared d = {.offset = HEADER_BYTES};
+    struct shape shape;
+    int file = 0;
+    enum status st = weight_map_add_file(out, path, &file);
 
-    if (r->st != ST_OK)
-        return;
-    if (s->kind == WTE) {
-        rows = r->file->V; /* padding is ours, whatever the file has there */
-        rows_in_file = r->file->Vp;
+    if (st == ST_OK)
+        st = read_shape(path, out->file_bytes[file], out->fds[file], &shape, &d.dtype);
+    if (st == ST_OK)
+        st = weight_map_set_shape(out, &shape);
+    for (int k = 0; st == ST_OK && k < TENSOR_KINDS; k++) {
+        size_t layers = tensor_table[k].per_layer ? shape.L : 1;
+        size_t rows, cols;
+
+        tensor_dims(&shape, (enum tensor_kind)k, &rows, &cols);
+        d.name = tensor_table[k].name;
+        d.n_dims = tensor_table[k].decays ? 2 : 1;
+        d.dims[0] = tensor_table[k].decays ? rows : cols;
+        d.dims[1] = cols;
+        for (size_t l = 0; st == ST_OK && l < layers; l++) {
+            st = weight_map_add(out, file, (enum tensor_kind)k, l, false,
+                                k == WTE ? rows : 0, &d);
+            d.offset += (uint64_t)rows * cols * dtype_bytes(d.dtype);
+        }
     }
-    r->st = fd_read_at(r->fd, r->path, to, rows * s->cols * sizeof *to, r->offset);
-    memset(to + rows * s->cols, 0, (s->span - rows * s->cols) * sizeof *to);
-    r->offset += rows_in_file * s->cols * sizeof *to;
+    return st;
 }
 
-enum status llmc_read(const char *path, const struct layout *layout, float *params)
+static enum status llmc_tokenizer(const char *path, char *out)
 {
-    struct shape file, in_memory;
-    struct reader r = {
-        .path = path, .offset = LLMC_HEADER_BYTES, .file = &file, .params = params};
-    enum status st = llmc_read_shape(path, &file);
-
-    if (st != ST_OK)
-        return st;
-    in_memory = file;
-    in_memory.Vp = layout->shape.Vp;
-    st = shape_match(&in_memory, path, &layout->shape);
-    if (st != ST_OK)
-        return st;
-    r.fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (r.fd < 0)
-        return fail(ST_IO, "%s: cannot open: %s", path, strerror(errno));
-    layout_each_canonical(layout, read_slice, &r);
-    close(r.fd);
-    return r.st;
+    return path_beside(out, path, "tokens.json");
 }
 
-/* ---- writing ---- */
-
-struct writer {
-    struct stream stream;
-    const float *params;
-    enum status st;
-};
-
-static void write_slice(const struct slice *s, void *arg)
+static enum status put_all(struct weight_writer *w, const struct shape *s,
+                           enum dtype dtype)
 {
-    struct writer *w = arg;
+    const int32_t words[HEADER_WORDS] = {
+        MAGIC,         dtype == DTYPE_BF16 ? VERSION_BF16 : VERSION_FP32,
+        (int32_t)s->T, (int32_t)s->V,
+        (int32_t)s->L, (int32_t)s->H,
+        (int32_t)s->C, (int32_t)s->Vp};
+    enum status st = stream_put(&w->stream, words, sizeof words);
 
-    if (w->st == ST_OK)
-        w->st =
-            stream_put(&w->stream, w->params + s->offset, s->elems * sizeof *w->params);
+    for (int k = 0; st == ST_OK && k < TENSOR_KINDS; k++)
+        for (size_t l = 0; st == ST_OK && l < (tensor_table[k].per_layer ? s->L : 1);
+             l++) {
+            st = weight_writer_put(w, (enum tensor_kind)k, l, dtype, false);
+            if (st == ST_OK && k == WTE)
+                st = weight_writer_zeros(w, (s->Vp - s->V) * s->C * dtype_bytes(dtype));
+        }
+    return st;
 }
 
-/* fsyncs the folder that holds `path`. */
-static enum status sync_parent(const char *path)
+static enum status write_llmc(const char *path, const struct weight_source *source,
+                              const struct model_write_options *o)
 {
-    char folder[PATH_BYTES];
-    const char *slash = strrchr(path, '/');
-
-    if (!slash)
-        return folder_sync(".");
-    if (slash == path)
-        return folder_sync("/");
-    (void)snprintf(folder, sizeof folder, "%.*s", (int)(slash - path), path);
-    return folder_sync(folder);
-}
-
-enum status llmc_write(const char *path, const struct layout *layout, const float *params)
-{
-    const struct shape *s = &layout->shape;
-    int32_t words[HEADER_WORDS] = {LLMC_MODEL_MAGIC, LLMC_FP32,     (int32_t)s->T,
-                                   (int32_t)s->V,    (int32_t)s->L, (int32_t)s->H,
-                                   (int32_t)s->C,    (int32_t)s->Vp};
-    struct writer w = {.params = params};
+    struct weight_writer w;
     char tmp[PATH_BYTES];
+    enum status st;
 
+    if (o->dtype == DTYPE_FP16)
+        return fail(ST_USAGE, "--dtype fp16: llm.c models are fp32 or bf16");
     if (snprintf(tmp, sizeof tmp, "%s.tmp", path) >= (int)sizeof tmp)
         return fail(ST_IO, "%s: path too long", path);
-    w.st = stream_open(&w.stream, tmp);
-    if (w.st == ST_OK)
-        w.st = stream_put(&w.stream, words, sizeof words);
-    layout_each_canonical(layout, write_slice, &w);
-    w.st = stream_close(&w.stream, w.st);
-    if (w.st == ST_OK && rename(tmp, path) != 0)
-        w.st = fail(ST_IO, "%s: cannot rename to %s: %s", tmp, path, strerror(errno));
-    if (w.st != ST_OK)
-        unlink(tmp);
-    return w.st == ST_OK ? sync_parent(path) : w.st;
+    st = weight_writer_begin(&w, tmp, source);
+    if (st == ST_OK)
+        st = put_all(&w, &source->shape, o->dtype);
+    st = weight_writer_end(&w, st);
+    return commit_path(tmp, path, st);
 }
+
+const struct model_format format_llmc = {.name = "llmc",
+                                         .what = "an llm.c model file",
+                                         .is = is_llmc,
+                                         .map = map_llmc,
+                                         .tokenizer = llmc_tokenizer,
+                                         .write = write_llmc};

@@ -188,6 +188,9 @@ MUST_USE enum status native_verify_share(const struct manifest *m, const char *f
                                          int rank, int ranks);
 MUST_USE enum status native_read_params(const struct manifest *m, const char *folder,
                                         const struct layout *l, float *params);
+/* Parameters [begin, begin + elems) of the canonical vector. */
+MUST_USE enum status native_read_range(const struct manifest *m, const char *folder,
+                                       size_t begin, size_t elems, float *to);
 /* m and v of one rank of view->plan. */
 MUST_USE enum status native_read_moments(const struct manifest *m, const char *folder,
                                          const struct checkpoint_view *view, int rank);
@@ -202,14 +205,5 @@ MUST_USE enum status step_path(char *out, const char *run, uint64_t step,
 /* Reads the manifest and checks sizes: is this checkpoint complete? The manifest is to be
  * released in any case. */
 MUST_USE enum status native_inspect(const char *folder, struct manifest *m);
-
-/* ---- llmc.c ---- */
-
-enum { LLMC_MODEL_MAGIC = 20240326, LLMC_FP32 = 3, LLMC_HEADER_BYTES = 1024 };
-
-/* Reads and checks the header and the size of the file; shape->Vp is the file's own. */
-MUST_USE enum status llmc_read_shape(const char *path, struct shape *shape);
-MUST_USE enum status llmc_read(const char *path, const struct layout *layout,
-                               float *params);
 
 #endif

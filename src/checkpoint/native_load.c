@@ -113,6 +113,14 @@ enum status native_read_params(const struct manifest *m, const char *folder,
     return st;
 }
 
+enum status native_read_range(const struct manifest *m, const char *folder, size_t begin,
+                              size_t elems, float *to)
+{
+    const struct target t = {begin, elems, to};
+
+    return read_section(m, folder, PARAMS, &t, 1);
+}
+
 static enum status read_moment(const struct manifest *m, const char *folder,
                                enum section section, const struct owned *own,
                                struct target *t, float *base)

@@ -5,51 +5,70 @@
 
 #include "base/files.h"
 #include "base/log.h"
-#include "base/memory.h"
 #include "base/options.h"
 #include "checkpoint/checkpoint.h"
 #include "cmd/cmd.h"
 
-static enum status convert(const char *from, const char *out)
-{
-    struct model_file file;
-    struct layout layout = {0};
-    float *params = NULL;
-    void *p;
-    enum status st = model_open(from, &file);
+struct settings {
+    const char *from, *out, *vocab;
+    int to, dtype;
+    bool help;
+};
 
-    if (st != ST_OK)
-        return st;
-    file.shape.Vp = round_up(file.shape.V, VOCAB_PAD);
-    st = layout_init(&layout, &file.shape, LAYOUT_STORAGE);
+/* The tokenizer that goes with the model: as asked, or as found with it, or NULL. */
+static enum status find_tokenizer(const struct settings *s, const struct model_file *f,
+                                  struct tokenizer **out)
+{
+    *out = NULL;
+    if (s->vocab)
+        return tokenizer_new_gpt2(s->vocab, out);
+    if (f->tokens_json[0])
+        return tokenizer_load(f->tokens_json, out);
+    return ST_OK;
+}
+
+static enum status convert(const struct settings *s)
+{
+    static const char *const words[MODEL_KINDS] = {"checkpoint", "llm.c model",
+                                                   "Hugging Face folder", "GGUF file"};
+    struct model_write_options o = {.dtype = (enum dtype)s->dtype};
+    struct tokenizer *tokenizer = NULL;
+    struct model_file file;
+    enum status st = model_open(s->from, &file);
+
     if (st == ST_OK)
-        st = memory_map(layout.elems * sizeof *params, "model", &p);
-    if (st == ST_OK) {
-        params = p;
-        st = model_read(&file, &layout, params);
-    }
+        st = find_tokenizer(s, &file, &tokenizer);
+    o.tokenizer = tokenizer;
     if (st == ST_OK)
-        st = llmc_write(out, &layout, params);
+        st = model_convert(&file, (enum model_kind)s->to, s->out, &o);
     if (st == ST_OK)
-        log_info("%s: llm.c model, %.2f M parameters, from %s", out,
-                 1e-6 * (double)shape_parameters(&file.shape), file.path);
-    memory_unmap(params, layout.elems * sizeof *params);
-    layout_release(&layout);
+        log_info("%s: %s, %s, %.2f M parameters, from %s", s->out, words[s->to],
+                 dtype_name(o.dtype), 1e-6 * (double)shape_parameters(&file.shape),
+                 file.path);
+    if (st == ST_OK && !tokenizer && s->to != MODEL_LLMC)
+        log_warn("%s: found no tokenizer with the model, %s has none; --vocab names "
+                 "GPT-2's table",
+                 file.path, s->out);
+    tokenizer_free(tokenizer);
     return st;
 }
 
 enum status cmd_convert(int argc, char **argv, int *exit_code)
 {
-    const char *from = NULL;
-    const char *out = NULL;
-    int to = 0;
-    bool help = false;
+    struct settings s = {.to = -1};
     struct option_row table[] = {
-        {"from", OPTION_TEXT, &from, "PATH", "run folder, checkpoint or llm.c model file",
-         0, 0},
-        {"to", OPTION_CHOICE, &to, "llmc", "format to write", 0, 0},
-        {"out", OPTION_TEXT, &out, "PATH", "file to write; must not exist", 0, 0},
-        {"help", OPTION_SWITCH, &help, NULL, "this text", 0, 0},
+        {"from", OPTION_TEXT, &s.from, "PATH",
+         "model to read; its content tells the format", 0, 0},
+        {"to", OPTION_CHOICE, &s.to, MODEL_KIND_WORDS, "format to write", 0, 0},
+        {"out", OPTION_TEXT, &s.out, "PATH",
+         "file (llmc, gguf) or folder (weft, safetensors) to write; must not exist", 0,
+         0},
+        {"dtype", OPTION_CHOICE, &s.dtype, DTYPE_WORDS, "type of the weights written", 0,
+         0},
+        {"vocab", OPTION_TEXT, &s.vocab, "PATH",
+         "GPT-2's merge table (vocab.bpe), for a model that has no tokenizer with it", 0,
+         0},
+        {"help", OPTION_SWITCH, &s.help, NULL, "this text", 0, 0},
         {0},
     };
     char **rest;
@@ -59,20 +78,24 @@ enum status cmd_convert(int argc, char **argv, int *exit_code)
     (void)exit_code;
     if (st != ST_OK)
         return st;
-    if (help) {
+    if (s.help) {
         printf(
-            "usage: weft convert --from PATH --to llmc --out PATH\n\n"
-            "Writes the weights of a model as an llm.c model file (version 3, fp32).\n\n"
-            "example: weft convert --from runs/a --to llmc --out "
-            "model.bin\n\noptions:\n");
+            "usage: weft convert --from PATH --to weft|llmc|safetensors|gguf --out "
+            "PATH\n\n"
+            "Writes a model in another format: a checkpoint, an llm.c model file, a "
+            "Hugging Face\nfolder (config, tokenizer files, model.safetensors) or a "
+            "GGUF file for llama.cpp.\nReads all of them, told by their content. "
+            "Memory: the largest tensor.\n\n"
+            "example: weft convert --from runs/a --to gguf --out a.gguf\n\noptions:\n");
         options_print_help(table);
         return ST_OK;
     }
     if (n_rest > 0)
         return fail(ST_USAGE, "convert: found '%s', needs options only", rest[0]);
-    if (!from || !out)
-        return fail(ST_USAGE, "convert: needs --from and --out; see weft help convert");
-    if (file_exists(out))
-        return fail(ST_USAGE, "%s: is already there; needs a new name", out);
-    return convert(from, out);
+    if (!s.from || !s.out || s.to < 0)
+        return fail(ST_USAGE,
+                    "convert: needs --from, --to and --out; see weft help convert");
+    if (file_exists(s.out))
+        return fail(ST_USAGE, "%s: is already there; needs a new name", s.out);
+    return convert(&s);
 }

@@ -24,17 +24,11 @@
 #include "checkpoint/checkpoint.h"
 #include "data/shards.h"
 
-enum {
-    PATH_BYTES = 4096,
-    READ_BYTES = 1 << 20,
-    MAX_COLUMNS = 8,
-    MODEL_MAGIC = 20240326, /* llm.c */
-    MODEL_HEADER_BYTES = 1024
-};
+enum { PATH_BYTES = 4096, MAX_COLUMNS = 8 };
 
 #define KNOWN_KINDS                                                                      \
-    "needs a run folder, a checkpoint folder, an llm.c model file, token shards or a "   \
-    "tokens.json"
+    "needs a run folder, a checkpoint folder, a model file (llm.c, safetensors, GGUF), " \
+    "token shards or a tokens.json"
 
 /* ---- the report ---- */
 
@@ -257,51 +251,40 @@ static void print_table(json_t *root)
 
 /* ---- model files and checkpoints ---- */
 
-/* Weights that are NaN or infinite, from byte `at` of a file of floats to its end. */
-static enum status count_not_finite(const char *path, uint64_t at, uint64_t *count)
+/* How many tensors are stored as what, types without any left out. */
+static json_t *dtypes_json(const struct model_numbers *n)
 {
-    uint64_t bytes = 0;
-    float *buf = NULL;
-    enum status st = file_size(path, &bytes);
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    json_t *out = json_object();
 
-    *count = 0;
-    if (st == ST_OK && fd < 0)
-        st = fail(ST_IO, "%s: cannot open: %s", path, strerror(errno));
-    if (st == ST_OK)
-        st = memory_alloc(READ_BYTES, 1, "read buffer", &buf);
-    while (st == ST_OK && at < bytes) {
-        size_t n = bytes - at < READ_BYTES ? (size_t)(bytes - at) : READ_BYTES;
-
-        st = fd_read_at(fd, path, buf, n, at);
-        for (size_t i = 0; st == ST_OK && i < n / sizeof *buf; i++)
-            if (!isfinite(buf[i]))
-                ++*count;
-        at += n;
-    }
-    free(buf);
-    if (fd >= 0)
-        close(fd);
-    return st;
+    for (int t = 0; t < DTYPES; t++)
+        if (n->tensors[t])
+            (void)json_object_set_new(out, dtype_name((enum dtype)t),
+                                      json_integer((json_int_t)n->tensors[t]));
+    return out;
 }
 
-static enum status describe_llmc(struct report *r, const char *path)
+/* A model file or folder of another program. */
+static enum status describe_model(struct report *r, const char *path)
 {
+    static const char *const what[MODEL_KINDS] = {[MODEL_LLMC] = "llm.c model file",
+                                                  [MODEL_SAFETENSORS] =
+                                                      "Hugging Face model (safetensors)",
+                                                  [MODEL_GGUF] = "GGUF model file"};
     struct model_file f;
-    uint64_t bytes = 0, bad = 0;
+    struct model_numbers numbers;
     enum status st = model_open(path, &f);
 
     if (st == ST_OK)
-        st = file_size(path, &bytes);
-    if (st == ST_OK)
-        st = count_not_finite(path, MODEL_HEADER_BYTES, &bad);
+        st = model_check_numbers(&f, &numbers);
     if (st != ST_OK)
         return st;
-    put_text(r, "what", "llm.c model file, version 3 (fp32)");
+    put_text(r, "what", what[f.kind]);
     put_text(r, "path", path);
     put_shape(r, &f.shape);
-    put_count(r, "bytes", bytes);
-    put_count(r, "not_finite", bad);
+    put(r, "tensors", dtypes_json(&numbers));
+    put_count(r, "not_finite", numbers.not_finite);
+    if (numbers.not_finite)
+        put_text(r, "not_finite_in", numbers.first);
     put(r, "tokens_json", f.tokens_json[0] ? text_json(f.tokens_json) : json_null());
     return ST_OK;
 }
@@ -564,6 +547,8 @@ static enum status describe_folder(struct report *r, const char *path)
 {
     if (has_file(path, "manifest.json"))
         return describe_checkpoint(r, path);
+    if (model_recognised(path))
+        return describe_model(r, path);
     if (has_file(path, "checkpoints") || has_file(path, "metrics.jsonl") ||
         has_file(path, "config.ini"))
         return describe_run(r, path);
@@ -573,7 +558,7 @@ static enum status describe_folder(struct report *r, const char *path)
         return describe_tokens_json(r, path);
     return fail(ST_FORMAT,
                 "%s: found a folder without manifest.json, checkpoints/, metrics.jsonl, "
-                "config.ini, *.bin or tokens.json, " KNOWN_KINDS,
+                "config.ini, config.json, *.bin or tokens.json, " KNOWN_KINDS,
                 path);
 }
 
@@ -590,8 +575,8 @@ static enum status describe_file(struct report *r, const char *path)
     if (st != ST_OK)
         return st;
     name = name ? name + 1 : path;
-    if (magic == MODEL_MAGIC)
-        return describe_llmc(r, path);
+    if (model_recognised(path))
+        return describe_model(r, path);
     if (magic == SHARD_MAGIC_16 || magic == SHARD_MAGIC_32)
         return describe_shards(r, path);
     if (!strcmp(name, "tokens.json"))
@@ -637,9 +622,11 @@ enum status cmd_info(int argc, char **argv, int *exit_code)
 
     *exit_code = 0;
     if (st == ST_OK && help) {
-        printf("usage: weft info [--json] PATH\n\n"
-               "Says what a run folder, checkpoint folder, llm.c model file, folder or "
-               "file of token shards\nor tokens.json is, and checks it.\n\n");
+        printf(
+            "usage: weft info [--json] PATH\n\n"
+            "Says what a run folder, checkpoint folder, model of another program "
+            "(llm.c, safetensors,\nGGUF), folder or file of tokens, or tokens.json is, "
+            "and checks it.\n\n");
         options_print_help(table);
         return ST_OK;
     }

@@ -12,7 +12,10 @@
 
 #include "base/files.h"
 #include "base/memory.h"
+#include "data/nanogpt.h"
+#include "data/vocabulary.h"
 
+#define TABLE_NAME "vocab.bpe"
 static const char *const kind_names[] = {"gpt2", "char", "bytes"};
 
 enum status token_list_reserve(struct token_list *l, size_t more)
@@ -37,7 +40,7 @@ void token_list_release(struct token_list *l)
 
 /* Length of the UTF-8 character at p, with its code point, or 0 when there is none:
  * overlong forms, surrogates and what lies above U+10FFFF are none. */
-static size_t utf8_read(const unsigned char *p, size_t bytes, uint32_t *code_point)
+size_t utf8_read(const unsigned char *p, size_t bytes, uint32_t *code_point)
 {
     static const uint32_t least[5] = {0, 0, 0x80, 0x800, 0x10000};
     uint32_t c = p[0];
@@ -63,7 +66,7 @@ static size_t utf8_read(const unsigned char *p, size_t bytes, uint32_t *code_poi
     return n;
 }
 
-static size_t utf8_write(uint32_t c, char *out)
+size_t utf8_write(uint32_t c, char *out)
 {
     if (c < 0x80) {
         out[0] = (char)c;
@@ -205,6 +208,7 @@ void tokenizer_free(struct tokenizer *t)
     free(t->text);
     free(t->begin);
     free(t->char_id);
+    free(t->table);
     free(t->table_path);
     bpe_free(t->bpe);
     free(t);
@@ -306,10 +310,13 @@ static enum status add_vocabulary(json_t *root, const struct tokenizer *t)
 
     if (t->kind == TOKENIZER_GPT2) {
         (void)snprintf(sum, sizeof sum, "%016llx", (unsigned long long)t->table_xxh3);
-        bad |= json_object_set_new(root, "table_path", json_string(t->table_path));
+        /* A table without a file is written beside tokens.json. */
+        const char *path = t->table_path ? t->table_path : TABLE_NAME;
+
+        bad |= json_object_set_new(root, "table_path", json_string(path));
         bad |= json_object_set_new(root, "table_xxh3", json_string(sum));
         if (!json_object_get(root, "table_path"))
-            return fail(ST_FORMAT, "%s: the file name is not UTF-8", t->table_path);
+            return fail(ST_FORMAT, "%s: the file name is not UTF-8", path);
     } else if (t->kind == TOKENIZER_CHAR) {
         json_t *list = json_array();
 
@@ -393,16 +400,17 @@ static enum status load_gpt2(const char *path, const json_t *root, struct tokeni
 
     if (!table || !sum)
         return fail(ST_FORMAT, "%s: needs table_path and table_xxh3", path);
-    (void)snprintf(beside, sizeof beside, "%.*svocab.bpe",
+    (void)snprintf(beside, sizeof beside, "%.*s" TABLE_NAME,
                    slash ? (int)(slash - path) + 1 : 0, path);
-    if (!file_exists(table) && !file_exists(beside))
+    bool there = table[0] == '/' && file_exists(table);
+    if (!there && !file_exists(beside))
         return fail(ST_IO,
-                    "%s: the merge table %s is gone; put it back, or beside this file as "
-                    "vocab.bpe",
+                    "%s: the merge table %s is gone; put it back, or beside this file "
+                    "as " TABLE_NAME,
                     path, table);
-    if (!file_exists(table))
+    if (!there)
         table = beside;
-    enum status st = tokenizer_new_gpt2(table, out);
+    enum status st = tokenizer_new_merges(table, 0, out);
     if (st != ST_OK)
         return st;
     (void)snprintf(found, sizeof found, "%016llx",
@@ -414,48 +422,94 @@ static enum status load_gpt2(const char *path, const json_t *root, struct tokeni
     return fail(ST_FORMAT, "%s: found checksum %s, %s needs %s", table, found, path, sum);
 }
 
-enum status tokenizer_load(const char *tokens_json, struct tokenizer **out)
+static enum status load_ours(const char *path, const json_t *root, struct tokenizer **out)
 {
-    json_error_t error;
-    char *text;
-    size_t bytes;
-    enum status st = file_read_all(tokens_json, &text, &bytes);
-
-    *out = NULL;
-    if (st != ST_OK)
-        return st;
-    json_t *root = json_loadb(text, bytes, 0, &error);
-    free(text);
-    if (!root)
-        return fail(ST_FORMAT, "%s:%d: not JSON: %s", tokens_json, error.line,
-                    error.text);
-
     const char *format = json_string_value(json_object_get(root, "format"));
     const char *kind = json_string_value(json_object_get(root, "kind"));
     json_int_t version = json_integer_value(json_object_get(root, "version"));
     json_int_t vocab = json_integer_value(json_object_get(root, "vocab"));
+    enum status st;
 
     if (!format || strcmp(format, "weft-tokens") != 0)
-        st = fail(ST_FORMAT, "%s: found format %s, needs weft-tokens", tokens_json,
-                  format ? format : "none");
-    else if (version != 1)
-        st = fail(ST_FORMAT, "%s: found version %lld, needs 1", tokens_json,
-                  (long long)version);
-    else if (kind && !strcmp(kind, kind_names[TOKENIZER_BYTES]))
+        return fail(ST_FORMAT, "%s: found format %s, needs weft-tokens", path,
+                    format ? format : "none");
+    if (version != 1)
+        return fail(ST_FORMAT, "%s: found version %lld, needs 1", path,
+                    (long long)version);
+    if (kind && !strcmp(kind, kind_names[TOKENIZER_BYTES]))
         st = tokenizer_new_bytes(out);
     else if (kind && !strcmp(kind, kind_names[TOKENIZER_CHAR]))
-        st = load_char(tokens_json, root, out);
+        st = load_char(path, root, out);
     else if (kind && !strcmp(kind, kind_names[TOKENIZER_GPT2]))
-        st = load_gpt2(tokens_json, root, out);
+        st = load_gpt2(path, root, out);
     else
-        st = fail(ST_FORMAT, "%s: found kind %s, needs gpt2, char or bytes", tokens_json,
+        st = fail(ST_FORMAT, "%s: found kind %s, needs gpt2, char or bytes", path,
                   kind ? kind : "none");
     if (st == ST_OK && vocab != (json_int_t)(*out)->vocab) {
-        st = fail(ST_FORMAT, "%s: found vocab %lld, needs %u", tokens_json,
-                  (long long)vocab, (*out)->vocab);
+        st = fail(ST_FORMAT, "%s: found vocab %lld, needs %u", path, (long long)vocab,
+                  (*out)->vocab);
         tokenizer_free(*out);
         *out = NULL;
     }
+    return st;
+}
+
+static enum status load_vocabulary(const char *path, bool gguf, struct tokenizer **out)
+{
+    struct vocabulary v;
+    enum status st =
+        gguf ? vocabulary_read_gguf(path, &v) : vocabulary_read_json(path, &v);
+
+    if (st == ST_OK)
+        st = vocabulary_tokenizer(&v, path, out);
+    vocabulary_release(&v);
+    return st;
+}
+
+/* Hugging Face's vocab.json: names with ids, and nothing else. */
+static bool is_vocab_json(const json_t *root)
+{
+    void *first = json_object_iter((json_t *)root);
+
+    return first && json_is_integer(json_object_iter_value(first)) &&
+           !json_object_get(root, "vocab_size");
+}
+
+static bool is_gguf(const char *path)
+{
+    char magic[4] = {0};
+    FILE *f = fopen(path, "rbe");
+    bool is = f && fread(magic, 1, sizeof magic, f) == sizeof magic &&
+              !memcmp(magic, GGUF_MAGIC, sizeof magic);
+
+    if (f)
+        (void)fclose(f);
+    return is;
+}
+
+enum status tokenizer_load(const char *path, struct tokenizer **out)
+{
+    json_error_t error;
+    char *text;
+    size_t bytes;
+    enum status st;
+
+    *out = NULL;
+    if (is_gguf(path))
+        return load_vocabulary(path, true, out);
+    st = file_read_all(path, &text, &bytes);
+    if (st != ST_OK)
+        return st;
+    json_t *root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &error);
+    free(text);
+    if (!root)
+        return fail(ST_FORMAT, "%s:%d: not JSON: %s", path, error.line, error.text);
+    if (nanogpt_is_meta(root))
+        st = nanogpt_load(path, root, out);
+    else if (is_vocab_json(root))
+        st = load_vocabulary(path, false, out);
+    else
+        st = load_ours(path, root, out);
     json_decref(root);
     return st;
 }

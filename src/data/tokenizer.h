@@ -34,10 +34,14 @@ MUST_USE enum status tokenizer_new_bytes(struct tokenizer **out);
  * feeds every text before use. */
 MUST_USE enum status tokenizer_new_char(const uint32_t *code_points, size_t n,
                                         struct tokenizer **out);
-/* As recorded in tokens.json (kind, and for "char" its code points; for "gpt2" the table
- * file's absolute path and checksum; a table that has gone from there is looked for as
- * vocab.bpe beside tokens.json). */
-MUST_USE enum status tokenizer_load(const char *tokens_json, struct tokenizer **out);
+/* From a file that holds a vocabulary, told by its content:
+ *   tokens.json    kind, and for "char" its code points; for "gpt2" the table file's path
+ *                  and checksum (a table that is not there is looked for as vocab.bpe
+ *                  beside tokens.json)
+ *   vocab.json     of a Hugging Face folder, with the merges.txt beside it
+ *   meta.json      nanoGPT's character table
+ *   a GGUF file    the tokenizer inside */
+MUST_USE enum status tokenizer_load(const char *path, struct tokenizer **out);
 
 /* What tokens.json says beside the vocabulary. */
 struct tokens_note {

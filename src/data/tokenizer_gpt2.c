@@ -49,7 +49,7 @@ static const char split_pattern[] =
     "| ?[^" SPACES "\\p{L}\\p{N}" NEW_LETTERS NEW_NUMBERS "]++"
     "|[" SPACES "]+(?![^" SPACES "])|[" SPACES "]++";
 
-enum { ALPHABET = 256 };
+enum { ALPHABET = 256, OTHERS = 68 };    /* OTHERS: bytes that are not printable */
 static const uint32_t none = UINT32_MAX; /* no symbol, no merge, no token */
 
 struct pair_slot {
@@ -192,8 +192,8 @@ static bool read_symbols(const unsigned char **at, const unsigned char *end,
             c = (c & 0x1F) << 6 | (*p++ & 0x3Fu);
         else if (c >= 0x80)
             return false;
-        if (c >= 0x100 && c < 0x100 + 68)
-            out[*n] = (char)byte_of[256 - 68 + c - 0x100];
+        if (c >= 0x100 && c < 0x100 + OTHERS)
+            out[*n] = (char)byte_of[ALPHABET - OTHERS + c - 0x100];
         else if (stands_for_itself(c))
             out[*n] = (char)c;
         else
@@ -276,8 +276,7 @@ static enum status alloc_tables(struct tokenizer *t, const char *path, size_t li
     /* A token's bytes are the symbols of its line: the file's size is room enough. */
     t->text = malloc(ALPHABET + bytes);
     t->begin = calloc(ids + 2, sizeof *t->begin);
-    t->table_path = realpath(path, NULL);
-    if (!b || !t->text || !t->begin || !t->table_path)
+    if (!b || !t->text || !t->begin)
         return fail(ST_NOMEM, "%s: no memory for the merge table", path);
     b->pair_mask = table_size(lines) - 1;
     b->token_mask = table_size(ids) - 1;
@@ -336,31 +335,24 @@ static enum status compile_split(struct bpe *b)
     return ST_OK;
 }
 
-enum status tokenizer_new_merges(const char *path, size_t merges, struct tokenizer **out)
+/* Makes the tokenizer of a table's text; `path` is for error texts. */
+static enum status read_whole(struct tokenizer *t, const char *path, const char *text,
+                              size_t bytes, size_t merges)
 {
-    struct table_reader r = {.path = path, .line = 1, .id = ALPHABET};
-    struct tokenizer *t = NULL;
-    char *text;
-    size_t bytes;
+    struct table_reader r = {.path = path, .t = t, .line = 1, .id = ALPHABET};
     size_t lines = 1;
-    enum status st = file_read_all(path, &text, &bytes);
+    enum status st;
 
-    *out = NULL;
-    if (st != ST_OK)
-        return st;
+    if (bytes > INT32_MAX / 4)
+        return fail(ST_FORMAT, "%s: %zu bytes are too many for a merge table", path,
+                    bytes);
     for (size_t i = 0; i < bytes; i++)
         lines += text[i] == '\n';
-    t = calloc(1, sizeof *t);
-    r.symbols = malloc(bytes + 1);
-    st =
-        !t || !r.symbols ? fail(ST_NOMEM, "%s: no memory", path)
-        : bytes > INT32_MAX / 4
-            ? fail(ST_FORMAT, "%s: %zu bytes are too many for a merge table", path, bytes)
-            : alloc_tables(t, path, lines, bytes);
+    st = memory_alloc(bytes + 1, 1, "merge table", &r.symbols);
+    if (st == ST_OK)
+        st = alloc_tables(t, path, lines, bytes);
     if (st != ST_OK)
         goto done;
-    r.t = t;
-    t->kind = TOKENIZER_GPT2;
     make_alphabet(t->bpe->byte_id, r.byte_of);
     t->bpe->longest = 1;
     for (uint32_t i = 0; i < ALPHABET; i++) {
@@ -369,13 +361,11 @@ enum status tokenizer_new_merges(const char *path, size_t merges, struct tokeniz
         token_add(t, i);
     }
     st = read_table(&r, text, bytes);
-    if (st != ST_OK)
-        goto done;
-    if (merges && r.id - ALPHABET != merges) {
+    if (st == ST_OK && merges && r.id - ALPHABET != merges)
         st = fail(ST_FORMAT, "%s: found %u merges, needs %zu", path, r.id - ALPHABET,
                   merges);
+    if (st != ST_OK)
         goto done;
-    }
     t->bpe->ids = r.id;
     t->begin[r.id + 1] = t->begin[r.id]; /* end-of-text has no bytes */
     t->end_of_text = (int32_t)r.id;
@@ -384,15 +374,52 @@ enum status tokenizer_new_merges(const char *path, size_t merges, struct tokeniz
     st = keep_reachable(t);
     if (st == ST_OK)
         st = compile_split(t->bpe);
-    if (st == ST_OK) {
-        *out = t;
-        t = NULL;
-    }
 done:
-    tokenizer_free(t);
     free(r.symbols);
-    free(text);
     return st;
+}
+
+enum status tokenizer_new_table(const char *where, const char *text, size_t bytes,
+                                size_t merges, struct tokenizer **out)
+{
+    struct tokenizer *t;
+    enum status st = memory_alloc(1, sizeof *t, "tokenizer", &t);
+
+    *out = NULL;
+    if (st != ST_OK)
+        return st;
+    t->kind = TOKENIZER_GPT2;
+    st = memory_alloc(bytes + 1, 1, "merge table", &t->table);
+    if (st == ST_OK) {
+        memcpy(t->table, text, bytes);
+        t->table_bytes = bytes;
+        st = read_whole(t, where, text, bytes, merges);
+    }
+    if (st == ST_OK)
+        *out = t;
+    else
+        tokenizer_free(t);
+    return st;
+}
+
+enum status tokenizer_new_merges(const char *path, size_t merges, struct tokenizer **out)
+{
+    char *text;
+    size_t bytes;
+    enum status st = file_read_all(path, &text, &bytes);
+
+    *out = NULL;
+    if (st == ST_OK)
+        st = tokenizer_new_table(path, text, bytes, merges, out);
+    free(text);
+    if (st != ST_OK)
+        return st;
+    (*out)->table_path = realpath(path, NULL);
+    if ((*out)->table_path)
+        return ST_OK;
+    tokenizer_free(*out);
+    *out = NULL;
+    return fail(ST_IO, "%s: has gone while it was read", path);
 }
 
 void bpe_free(struct bpe *b)
@@ -413,6 +440,36 @@ void bpe_disable_jit(struct bpe *b)
 uint32_t bpe_byte_id(const struct bpe *b, unsigned char byte)
 {
     return b->byte_id[byte];
+}
+
+/* Names -------------------------------------------------------------------------- */
+
+size_t symbols_put(const char *bytes, size_t n, char *out)
+{
+    uint32_t byte_id[256];
+    unsigned char byte_of[ALPHABET];
+    size_t used = 0;
+
+    make_alphabet(byte_id, byte_of);
+    for (size_t i = 0; i < n; i++) {
+        uint32_t id = byte_id[(unsigned char)bytes[i]];
+        uint32_t c = id < ALPHABET - OTHERS ? (unsigned char)bytes[i]
+                                            : 0x100 + id - (ALPHABET - OTHERS);
+
+        used += utf8_write(c, out + used);
+    }
+    return used;
+}
+
+bool symbols_read(const char *name, size_t bytes, char *out, size_t *n)
+{
+    const unsigned char *at = (const unsigned char *)name;
+    uint32_t byte_id[256];
+    unsigned char byte_of[ALPHABET];
+
+    make_alphabet(byte_id, byte_of);
+    return read_symbols(&at, at + bytes, byte_of, out, n) &&
+           at == (const unsigned char *)name + bytes;
 }
 
 /* Merging ------------------------------------------------------------------------ */

@@ -19,9 +19,11 @@ struct tokenizer {
     char *text;        /* bytes of all ids, one after the other */
     uint32_t *begin;   /* [vocab + 1] where each id's bytes begin in text */
     uint32_t *char_id; /* [CODE_POINTS] id + 1, 0 for none; kind char only */
-    struct bpe *bpe;   /* kind gpt2 only */
-    char *table_path;
+    struct bpe *bpe;   /* kind gpt2 only, as what follows */
+    char *table;       /* text of the merge table */
+    size_t table_bytes;
     uint64_t table_xxh3;
+    char *table_path; /* NULL when the table came from no file of its own */
 };
 
 /* Room for `more` further ids. */
@@ -35,6 +37,22 @@ size_t utf8_run(const char *text, size_t bytes);
  * then end-of-text. */
 MUST_USE enum status tokenizer_new_merges(const char *path, size_t merges,
                                           struct tokenizer **out);
+/* The same from the table's text, which is copied; `where` starts error texts. */
+MUST_USE enum status tokenizer_new_table(const char *where, const char *text,
+                                         size_t bytes, size_t merges,
+                                         struct tokenizer **out);
+
+/* The name of a token as merge tables write it. `out` has room for 2 n bytes.
+ * Returns its length */
+size_t symbols_put(const char *bytes, size_t n, char *out);
+/* Back: false for what is no name. `out` has room for as many bytes as the name. */
+bool symbols_read(const char *name, size_t bytes, char *out, size_t *n);
+
+/* The character at p, or 0 where there is none; see utf8_run. `out` of utf8_write has
+ * room for 4 bytes. Both return its length. */
+size_t utf8_read(const unsigned char *p, size_t bytes, uint32_t *code_point);
+size_t utf8_write(uint32_t code_point, char *out);
+
 void bpe_free(struct bpe *b); /* NULL allowed */
 
 MUST_USE enum status bpe_encode(const struct tokenizer *t, const char *text, size_t bytes,

@@ -407,7 +407,7 @@ def model_cases():
     file("long", ["{d}/m.bin", str(size + 4), str(size)], extra=b"abcd")
     file("magic", ["{d}/m.bin"], magic=20240325)
     file("version", ["{d}/m.bin", "version 4", "3"], version=4)
-    file("version-bf16", ["{d}/m.bin", "version 5", "bf16", "3"], version=5)
+    file("version-bf16", ["{d}/m.bin", str(size), str(1024 + 2 * elems)], version=5)
     file("heads", ["{d}/m.bin", "C=16", "H=3"], H=3)
     file("negative-layers", ["{d}/m.bin", "-1"],
          header=[20240326, 3, 16, 64, -1, 2, 16, 128])

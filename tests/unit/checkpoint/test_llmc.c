@@ -19,6 +19,13 @@ static const char *const specs[] = {"L=1,H=1,C=1,T=1,V=1", "L=1,H=3,C=48,T=7,V=6
                                     "L=2,H=2,C=10,T=5,V=129", "L=3,H=3,C=48,T=11,V=128"};
 enum { SPECS = sizeof specs / sizeof *specs };
 
+static enum status llmc_write(const char *path, const struct layout *layout,
+                              const float *params)
+{
+    return model_write(layout, params, MODEL_LLMC, path,
+                       &(struct model_write_options){.dtype = DTYPE_FP32});
+}
+
 static struct holding production(const char *spec)
 {
     return (struct holding){
@@ -221,8 +228,8 @@ struct bad_file {
 static void bad_files_are_refused(void **arg)
 {
     static const struct bad_file files[] = {
-        {{20240326, 5, 3, 5, 1, 1, 2, 128}, 2000, "version 5 (bf16), needs 3"},
-        {{20240326, 1, 3, 5, 1, 1, 2, 128}, 2000, "version 1, needs 3"},
+        {{20240326, 5, 3, 5, 1, 1, 2, 128}, 2000, "found 2000 bytes, needs "},
+        {{20240326, 1, 3, 5, 1, 1, 2, 128}, 2000, "version 1, needs 3 (fp32) or 5"},
         {{20240326, 3, 3, 5, 1, 1, 2, 128}, 2000, "found 2000 bytes, needs "},
         {{20240326, 3, -3, 5, 1, 1, 2, 128}, 2000, "word 2 is -3"},
         {{20240326, 3, 0, 5, 1, 1, 2, 128}, 2000, "at least 1"},
@@ -248,7 +255,7 @@ static void bad_files_are_refused(void **arg)
     assert_int_equal(model_open(text("%s/none", scratch), &model), ST_IO);
     assert_non_null(strstr(fail_text(), "No such file"));
     assert_int_equal(model_open(scratch, &model), ST_FORMAT);
-    assert_non_null(strstr(fail_text(), "neither manifest.json nor checkpoints/"));
+    assert_non_null(strstr(fail_text(), "neither manifest.json, checkpoints/ nor "));
 }
 
 static void read_into_another_shape_is_usage(void **arg)
