@@ -86,3 +86,8 @@ size_t attention_work_elems(size_t T, size_t D)
 
     return 3 * padded * width + padded + 5 * tile * width + 2 * tile * tile + 16;
 }
+
+size_t cache_width(size_t D)
+{
+    return round_up(D, ATTENTION_ALIGN);
+}

@@ -37,6 +37,8 @@ DECLARE_KERNEL(embedding_bwd_positions);
 DECLARE_KERNEL(softmax_stats);
 DECLARE_KERNEL(softmax_grad);
 DECLARE_KERNEL(adamw);
+DECLARE_KERNEL(dot_rows);
+DECLARE_KERNEL(attention_row);
 
 #if defined(__AVX512F__)
 #    define VEC_ELEMS 16

@@ -112,7 +112,26 @@ struct kernels {
     /* One pass of AdamW over n elements. decay is in a->weight_decay (0 for vectors). */
     void (*adamw)(float *p, float *m, float *v, const float *g, size_t n,
                   const struct adamw *a);
+
+    /* y[r][j] = x[r] . w[j] for r < rows, j < n: few rows, for which each row of weights
+     * is read once. x [rows] with ldx, w [n][k] packed, y [rows] with ldy. The bits of
+     * y[r][j] depend on x[r] and w[j] only, not on rows or n. */
+    void (*dot_rows)(float *y, size_t ldy, const float *x, size_t ldx, size_t rows,
+                     const float *w, size_t n, size_t k);
+
+    /* Attention of one query [D] over the n >= 1 keys and values of one head that a cache
+     * holds; out [D] "=". keys: tiles of CACHE_TILE positions, [D][CACHE_TILE] each;
+     * values: [n][cache_width(D)]. What the last tile and a row's padding hold beyond n
+     * and D is not looked at, NaN included. scale = 1/sqrt(D).
+     * work: round_up(n, CACHE_TILE) floats. */
+    void (*attention_row)(float *out, const float *q, const float *keys,
+                          const float *values, size_t n, size_t D, float *work);
 };
+
+/* Layout of a cache of keys and values: positions a tile of keys, floats a row of values.
+ */
+enum { CACHE_TILE = 64 };
+size_t cache_width(size_t D);
 
 /* Elements of workspace for attention_fwd and attention_bwd. */
 size_t attention_work_elems(size_t T, size_t D);

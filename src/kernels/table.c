@@ -24,4 +24,6 @@ const struct kernels KERNEL(kernels) = {
     .softmax_stats = KERNEL(softmax_stats),
     .softmax_grad = KERNEL(softmax_grad),
     .adamw = KERNEL(adamw),
+    .dot_rows = KERNEL(dot_rows),
+    .attention_row = KERNEL(attention_row),
 };
