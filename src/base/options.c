@@ -124,6 +124,17 @@ static enum status set_choice(struct option_row *row, const char *where, const c
     return bad_value(row, where, text, needed);
 }
 
+static enum status add_text(struct option_row *row, const char *where, const char *text)
+{
+    struct option_texts *list = row->value;
+
+    if (list->n == OPTION_TEXTS_MOST)
+        return fail(ST_USAGE, "%s%s: found more than %d of them", where, row->name,
+                    OPTION_TEXTS_MOST);
+    list->texts[list->n++] = text;
+    return ST_OK;
+}
+
 static enum status set_row(struct option_row *row, const char *where, const char *text)
 {
     enum status st = ST_OK;
@@ -150,6 +161,9 @@ static enum status set_row(struct option_row *row, const char *where, const char
         break;
     case OPTION_CHOICE:
         st = set_choice(row, where, text);
+        break;
+    case OPTION_TEXTS:
+        st = add_text(row, where, text);
         break;
     }
     if (st == ST_OK)
@@ -352,6 +366,12 @@ void option_format(const struct option_row *row, char *buf, size_t buf_bytes)
             w += strcspn(w, "|") + 1;
         (void)snprintf(buf, buf_bytes, "%.*s", (int)strcspn(w, "|"), w);
         return;
+    case OPTION_TEXTS: {
+        const struct option_texts *list = row->value;
+
+        (void)snprintf(buf, buf_bytes, "%s", list->n > 0 ? list->texts[0] : "");
+        return;
+    }
     }
 }
 
@@ -366,6 +386,17 @@ static bool survives_file(const char *value)
     if (strchr(" \t;", value[0]) || strchr(" \t", value[n - 1]))
         return false;
     return !strstr(value, " ;") && !strstr(value, "\t;");
+}
+
+static void write_value(FILE *f, const char *name, const char *value)
+{
+    /* An unset option has no value to write down. */
+    if (!value[0])
+        return;
+    if (survives_file(value))
+        fprintf(f, "%s = %s\n", name, value);
+    else
+        fprintf(f, "# %s: its value cannot stand in a file of this form\n", name);
 }
 
 enum status options_write_file(const struct option_row *table, const char *path,
@@ -383,15 +414,16 @@ enum status options_write_file(const struct option_row *table, const char *path,
 
         for (const char *const *s = skip; s && *s; s++)
             skipped = skipped || !strcmp(*s, row->name);
-        option_format(row, value, sizeof value);
-        /* An unset option has no value to write down. */
-        if (skipped || !value[0])
+        const struct option_texts *list = row->kind == OPTION_TEXTS ? row->value : NULL;
+
+        if (skipped)
             continue;
-        if (survives_file(value))
-            fprintf(f, "%s = %s\n", row->name, value);
-        else
-            fprintf(f, "# %s: its value cannot stand in a file of this form\n",
-                    row->name);
+        for (size_t i = 0; list && i < list->n; i++)
+            write_value(f, row->name, list->texts[i]);
+        if (list)
+            continue;
+        option_format(row, value, sizeof value);
+        write_value(f, row->name, value);
     }
     enum status st = fclose(f) == 0 ? ST_OK : fail(ST_NOMEM, "%s: no memory", path);
     if (st == ST_OK)

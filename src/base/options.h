@@ -18,7 +18,14 @@ enum option_kind {
     OPTION_SIZE,   /* size_t, >= 0; k, M, G suffixes of 1024 accepted */
     OPTION_NUMBER, /* double, finite */
     OPTION_SWITCH, /* bool, takes no value on the command line; true/false in a file */
-    OPTION_CHOICE  /* int: index into `choices` */
+    OPTION_CHOICE, /* int: index into `choices` */
+    OPTION_TEXTS   /* struct option_texts: may be given more than once */
+};
+
+enum { OPTION_TEXTS_MOST = 16 };
+struct option_texts {
+    const char *texts[OPTION_TEXTS_MOST]; /* owned as OPTION_TEXT's are */
+    size_t n;
 };
 
 struct option_row {
@@ -32,7 +39,7 @@ struct option_row {
 };
 
 /* A default that stands for "not given": it is neither shown nor written to a file. NaN
- * is the same for OPTION_NUMBER, NULL and "" for OPTION_TEXT. */
+ * is the same for OPTION_NUMBER, NULL and "" for OPTION_TEXT, none for OPTION_TEXTS. */
 #define OPTION_SIZE_UNSET SIZE_MAX
 
 /* Tables end with a row whose name is NULL. */
@@ -64,7 +71,8 @@ MUST_USE enum status options_write_file(const struct option_row *table, const ch
 /* Prints the rows as help on stdout: "  --batch N     sequences a rank (default 4)" */
 void options_print_help(const struct option_row *table);
 
-/* Value of one row as text, as options_write_file prints it. */
+/* Value of one row as text, as options_write_file prints it; of OPTION_TEXTS the first.
+ */
 void option_format(const struct option_row *row, char *buf, size_t buf_bytes);
 
 /* The word of `words` (separated by '|') nearest to `typed` in edit distance, or NULL

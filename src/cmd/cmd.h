@@ -17,6 +17,7 @@
  * told the user. */
 enum status cmd_tokenize(int argc, char **argv, int *exit_code);
 enum status cmd_train(int argc, char **argv, int *exit_code);
+enum status cmd_eval(int argc, char **argv, int *exit_code);
 enum status cmd_generate(int argc, char **argv, int *exit_code);
 enum status cmd_convert(int argc, char **argv, int *exit_code);
 enum status cmd_info(int argc, char **argv, int *exit_code);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* weft generate: text from a model. The whole context is computed anew for each token. */
+/* weft generate: texts continued by a model. */
 #include <errno.h>
+#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,282 +10,346 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/options.h"
-#include "base/rng.h"
-#include "checkpoint/checkpoint.h"
 #include "cmd/cmd.h"
+#include "cmd/loaded.h"
+#include "cmd/prompts.h"
 #include "comm/comm.h"
-#include "data/tokenizer.h"
-#include "engine/engine.h"
-#include "engine/sample.h"
-
-enum { MOST_WORKERS = 4096 };
+#include "engine/cores.h"
+#include "engine/generation.h"
+#include "task/task.h"
 
 struct generate_options {
-    const char *model, *prompt, *prompt_file, *vocab;
-    size_t max_tokens, seed, threads;
-    double temperature, top_p;
+    const char *model, *prompt, *prompt_file, *prompts, *vocab;
+    size_t max_tokens, seed, threads, batch;
+    double temperature, top_p, repetition_penalty;
     size_t top_k;
-    bool stream, help;
+    struct option_texts stop;
+    bool stream, json, quiet, help;
+};
+
+struct generator;
+
+/* What has come of one text. */
+struct output {
+    struct generator *g;
+    char *text; /* what follows the prompt */
+    size_t n, capacity;
 };
 
 struct generator {
     struct generate_options o;
-    struct model_file file;
+    struct loaded model;
     struct tokenizer *tokenizer;
-    struct token_list tokens; /* prompt and what follows */
-    struct engine *engine;
-    float *logits;
-    void *work;
-    char held[4]; /* bytes of an unfinished UTF-8 character, in --stream */
-    size_t n_held;
+    struct prompts prompts;
+    struct generation *texts; /* [prompts.count], as the outputs */
+    struct output *outputs;
+    size_t printed; /* the first so many */
+    struct decoder *decoder;
+    int workers;
+    struct generation_stats stats;
     enum status st;
-    bool told; /* st was agreed on, and said */
 };
 
-static enum status make_tokenizer(struct generator *g)
+static enum status fail_stdout(void)
 {
-    if (g->o.vocab) {
-        enum status st = tokenizer_new_gpt2(g->o.vocab, &g->tokenizer);
-
-        if (st != ST_OK || tokenizer_vocab(g->tokenizer) <= g->file.shape.V)
-            return st;
-        return fail(ST_USAGE,
-                    "--vocab %s: found %u ids, the vocabulary of %s has %zu; was it "
-                    "trained with this tokenizer?",
-                    g->o.vocab, tokenizer_vocab(g->tokenizer), g->file.path,
-                    g->file.shape.V);
-    }
-    if (g->file.tokens_json[0])
-        return tokenizer_load(g->file.tokens_json, &g->tokenizer);
-    return fail(ST_USAGE,
-                "%s: found no tokens.json beside the model, needs --vocab "
-                "vocab.bpe",
-                g->file.path);
+    return fail(ST_IO, "standard output: cannot write: %s", strerror(errno));
 }
 
-static enum status append(struct generator *g, uint32_t id)
+/* ---- what is printed ---- */
+
+static const char *end_name(enum generation_end end)
 {
-    struct token_list *l = &g->tokens;
+    static const char *const names[] = {"length", "end_of_text", "stop"};
 
-    if (l->count == l->capacity) {
-        size_t capacity = 2 * l->capacity + 64;
-        uint32_t *ids = realloc(l->ids, capacity * sizeof *ids);
+    return names[end];
+}
 
-        if (!ids)
-            return fail(ST_NOMEM, "generate: no memory for %zu tokens", capacity);
-        l->ids = ids;
-        l->capacity = capacity;
-    }
-    l->ids[l->count++] = id;
+static enum status print_json(const struct prompt *p, const struct output *out,
+                              const struct generation *text)
+{
+    char *before = prompts_json_text(p->text, p->bytes);
+    char *after = prompts_json_text(out->text, out->n);
+    json_t *object =
+        before && after
+            ? json_pack("{s:s, s:s, s:I, s:I, s:s}", "prompt", before, "text", after,
+                        "prompt_tokens",
+                        (json_int_t)(text->tokens.count - text->new_tokens), "tokens",
+                        (json_int_t)text->new_tokens, "end", end_name(text->end))
+            : NULL;
+    int rc = object ? json_dumpf(object, stdout, JSON_COMPACT) : -1;
+
+    json_decref(object);
+    free(before);
+    free(after);
+    if (rc != 0)
+        return object ? fail_stdout() : fail(ST_NOMEM, "generate: no memory");
+    putchar('\n');
     return ST_OK;
 }
 
-/* Without a prompt a document begins: after end-of-text, or a line break, or where the
- * vocabulary has neither with its first character. */
-static enum status begin_document(struct generator *g)
+static enum status print_text(struct generator *g, size_t i)
 {
-    int32_t end_of_text = tokenizer_end_of_text(g->tokenizer);
-    enum status st = ST_FORMAT;
+    const struct prompt *p = &g->prompts.prompts[i];
+    const struct output *out = &g->outputs[i];
 
-    if (end_of_text < 0)
-        st = tokenizer_encode(g->tokenizer, "\n", 1, &g->tokens);
-    if (st != ST_FORMAT)
-        return st;
-    g->tokens.count = 0;
-    return append(g, end_of_text < 0 ? 0 : (uint32_t)end_of_text);
-}
-
-static enum status read_prompt(struct generator *g)
-{
-    char *text = NULL;
-    size_t bytes = 0;
-    enum status st = ST_OK;
-
-    if (g->o.prompt && g->o.prompt_file)
-        return fail(ST_USAGE, "--prompt and --prompt-file: needs one of them");
-    if (g->o.prompt_file)
-        st = file_read_all(g->o.prompt_file, &text, &bytes);
-    if (st == ST_OK)
-        st = tokenizer_encode(g->tokenizer,
-                              text          ? text
-                              : g->o.prompt ? g->o.prompt
-                                            : "",
-                              text ? bytes : strlen(g->o.prompt ? g->o.prompt : ""),
-                              &g->tokens);
-    free(text);
-    return st == ST_OK && g->tokens.count == 0 ? begin_document(g) : st;
-}
-
-static enum status check_ids(const struct generator *g)
-{
-    for (size_t i = 0; i < g->tokens.count; i++)
-        if (g->tokens.ids[i] >= g->file.shape.V)
-            return fail(ST_USAGE,
-                        "prompt: found token id %u, the model's vocabulary has "
-                        "%zu; was it trained with this tokenizer?",
-                        g->tokens.ids[i], g->file.shape.V);
+    if (g->o.json)
+        return print_json(p, out, &g->texts[i]);
+    if (i > 0)
+        fputs("---\n", stdout);
+    fwrite(p->text, 1, p->bytes, stdout);
+    if (out->n > 0)
+        fwrite(out->text, 1, out->n, stdout);
+    putchar('\n');
     return ST_OK;
 }
 
-/* Bytes that the first byte of a UTF-8 character announces; 1 for anything else. */
-static size_t utf8_length(unsigned char first)
+/* Texts are printed in the order of their prompts, each as soon as it can be. */
+static void finished(void *arg)
 {
-    if (first >= 0xf0 && first < 0xf8)
-        return 4;
-    if (first >= 0xe0)
-        return first < 0xf0 ? 3 : 1;
-    return first >= 0xc2 ? 2 : 1;
-}
+    struct generator *g = ((struct output *)arg)->g;
 
-/* Prints bytes, holding back a character that is not yet whole. */
-static void print_streaming(struct generator *g, const char *bytes, size_t n)
-{
-    for (size_t i = 0; i < n; i++) {
-        bool continues = ((unsigned char)bytes[i] & 0xc0) == 0x80;
-
-        if (!continues && g->n_held) { /* the held one will never be whole */
-            fwrite(g->held, 1, g->n_held, stdout);
-            g->n_held = 0;
-        }
-        g->held[g->n_held++] = bytes[i];
-        if (g->n_held >= utf8_length((unsigned char)g->held[0])) {
-            fwrite(g->held, 1, g->n_held, stdout);
-            g->n_held = 0;
-        }
-    }
+    if (g->o.stream)
+        return;
+    for (; g->st == ST_OK && g->printed < g->prompts.count && g->texts[g->printed].done;
+         g->printed++)
+        g->st = print_text(g, g->printed);
     fflush(stdout);
 }
 
-static void print_token(struct generator *g, uint32_t id)
+static void keep(void *arg, const char *bytes, size_t n)
 {
-    size_t n;
-    const char *bytes = tokenizer_bytes(g->tokenizer, id, &n);
+    struct output *out = arg;
 
-    if (g->o.stream)
-        print_streaming(g, bytes, n);
-    else
-        fwrite(bytes, 1, n, stdout);
+    if (out->n + n > out->capacity) {
+        size_t capacity = 2 * (out->n + n) + 256;
+        char *text = realloc(out->text, capacity);
+
+        if (!text) {
+            out->g->st = fail(ST_NOMEM, "generate: no memory for %zu bytes", capacity);
+            return;
+        }
+        out->text = text;
+        out->capacity = capacity;
+    }
+    memcpy(out->text + out->n, bytes, n);
+    out->n += n;
 }
 
-static enum status next_token(struct generator *g, uint64_t n, int32_t *token)
+static void print_now(void *arg, const char *bytes, size_t n)
 {
-    size_t T = g->file.shape.T;
-    size_t length = min_size(T, g->tokens.count);
-    const uint32_t *last = g->tokens.ids + (g->tokens.count - length);
-    struct sample_options so = {g->o.temperature, g->o.top_k, g->o.top_p};
-    size_t known = min_size(g->file.shape.V, tokenizer_vocab(g->tokenizer));
-
-    /* Ids are below 2^31 (checked), so they are the same as int32_t. */
-    engine_logits(g->engine, (const int32_t *)last, length, g->logits);
-    return sample_token(&so, g->logits, known, rng_uniform(g->o.seed, 0, n), g->work,
-                        token);
+    (void)arg;
+    fwrite(bytes, 1, n, stdout);
+    fflush(stdout);
 }
+
+/* ---- the work ---- */
 
 static void generate(void *arg)
 {
     struct generator *g = arg;
-    int32_t stop = tokenizer_end_of_text(g->tokenizer);
+    const struct generate_options *o = &g->o;
+    struct generation_options go = {.tokenizer = g->tokenizer,
+                                    .sample = {o->temperature, o->top_k, o->top_p},
+                                    .repetition_penalty = o->repetition_penalty,
+                                    .max_tokens = o->max_tokens,
+                                    .seed = o->seed,
+                                    .stops = o->stop.texts,
+                                    .n_stops = o->stop.n};
+    enum status st;
 
-    for (size_t i = 0; i < g->tokens.count; i++)
-        print_token(g, g->tokens.ids[i]);
-    for (size_t n = 0; n < g->o.max_tokens && g->st == ST_OK; n++) {
-        int32_t token;
-
-        g->st = next_token(g, n, &token);
-        if (g->st != ST_OK || token == stop)
-            break;
-        g->st = append(g, (uint32_t)token);
-        if (g->st == ST_OK)
-            print_token(g, (uint32_t)token);
-    }
-    fwrite(g->held, 1, g->n_held, stdout);
-    putchar('\n');
+    if (o->stream)
+        print_now(NULL, g->prompts.prompts[0].text, g->prompts.prompts[0].bytes);
+    st = generation_run(g->decoder, &go, g->texts, g->prompts.count, &g->stats);
+    if (o->stream)
+        putchar('\n');
+    if (st != ST_OK)
+        g->st = st;
     if ((fflush(stdout) != 0 || ferror(stdout)) && g->st == ST_OK)
-        g->st = fail(ST_IO, "standard output: cannot write: %s", strerror(errno));
+        g->st = fail_stdout();
 }
 
-static enum status load(struct generator *g, struct comm *comm)
+static enum status encode_prompts(struct generator *g, size_t *longest)
 {
-    struct engine_options eo = {.shape = g->file.shape,
-                                .batch = 1,
-                                .seq = g->file.shape.T,
-                                .accum = 1,
-                                .workers = (int)g->o.threads,
-                                .block_bytes = (size_t)1 << 20};
-    enum status st = kernels_select(NULL, &eo.kernels);
+    size_t n = g->prompts.count;
+    enum status st = memory_alloc(n, sizeof *g->texts, "texts", &g->texts);
 
-    eo.shape.Vp = round_up(eo.shape.V, VOCAB_PAD);
     if (st == ST_OK)
-        st = engine_new(comm, &eo, &g->engine);
-    g->told = st != ST_OK;
-    if (st == ST_OK)
-        st = model_read(&g->file, engine_layout(g->engine), engine_params(g->engine));
-    if (st == ST_OK)
-        st = memory_alloc(g->file.shape.V, sizeof(float), "logits", &g->logits);
-    if (st == ST_OK)
-        st = memory_alloc(1, sample_work_bytes(g->file.shape.V), "logits", &g->work);
+        st = memory_alloc(n, sizeof *g->outputs, "texts", &g->outputs);
+    *longest = 0;
+    for (size_t i = 0; i < n && st == ST_OK; i++) {
+        struct generation *text = &g->texts[i];
+
+        g->outputs[i].g = g;
+        *text = (struct generation){.stream = i,
+                                    .sink = g->o.stream ? print_now : keep,
+                                    .finished = finished,
+                                    .arg = &g->outputs[i]};
+        st = generation_prompt(g->tokenizer, g->prompts.prompts[i].text,
+                               g->prompts.prompts[i].bytes, g->model.file.shape.V,
+                               &text->tokens);
+        *longest = max_size(*longest, text->tokens.count);
+    }
     return st;
+}
+
+static enum status make_decoder(struct generator *g, size_t longest)
+{
+    size_t T = g->model.file.shape.T;
+    struct decoder_options d = {
+        .layout = &g->model.layout,
+        .params = g->model.params,
+        .kernels = g->model.kernels,
+        .sequences = min_size(g->o.batch, g->prompts.count),
+        .room = g->o.max_tokens < T ? min_size(T, longest + g->o.max_tokens) : T,
+        .workers = g->workers};
+
+    return decoder_new(&d, &g->decoder);
+}
+
+static void tell_speed(const struct generator *g)
+{
+    const struct generation_stats *s = &g->stats;
+
+    log_info("read %zu tokens in %.2f s, %.1f tokens/s; wrote %zu tokens in %.2f s, "
+             "%.1f tokens/s (%d thread%s)",
+             s->prompt_tokens, s->prompt_s,
+             s->prompt_s > 0 ? (double)s->prompt_tokens / s->prompt_s : 0, s->new_tokens,
+             s->new_s, s->new_s > 0 ? (double)s->new_tokens / s->new_s : 0, g->workers,
+             g->workers == 1 ? "" : "s");
+}
+
+static enum status check(const struct generate_options *o)
+{
+    int sources = !!o->prompt + !!o->prompt_file + !!o->prompts;
+
+    if (!o->model)
+        return fail(ST_USAGE, "generate: needs --model; see weft help generate");
+    if (o->temperature < 0 || !(o->top_p > 0) || o->top_p > 1 ||
+        !(o->repetition_penalty > 0) || o->threads > MOST_WORKERS || o->batch < 1)
+        return fail(ST_USAGE,
+                    "--temperature %g --top-p %g --repetition-penalty %g --threads %zu "
+                    "--batch %zu: needs temperature >= 0, 0 < top-p <= 1, penalty > 0, "
+                    "threads up to %d, batch >= 1",
+                    o->temperature, o->top_p, o->repetition_penalty, o->threads, o->batch,
+                    MOST_WORKERS);
+    if (sources > 1)
+        return fail(ST_USAGE,
+                    "--prompt, --prompt-file and --prompts: found %d of them, "
+                    "needs one at most",
+                    sources);
+    if (o->stream && (o->prompts || o->json))
+        return fail(ST_USAGE, "--stream: found --%s, needs one prompt and plain text",
+                    o->prompts ? "prompts" : "json");
+    for (size_t i = 0; i < o->stop.n; i++)
+        if (!o->stop.texts[i][0])
+            return fail(ST_USAGE, "--stop: found an empty text, needs one byte at least");
+    return ST_OK;
+}
+
+static enum status read_prompts(struct generator *g)
+{
+    const struct generate_options *o = &g->o;
+
+    if (o->prompts)
+        return prompts_read_list(&g->prompts, o->prompts);
+    if (o->prompt_file)
+        return prompts_read_one(&g->prompts, o->prompt_file);
+    return prompts_add(&g->prompts, o->prompt ? o->prompt : "",
+                       o->prompt ? strlen(o->prompt) : 0);
 }
 
 static enum status run(struct generator *g, struct comm *comm)
 {
-    enum status st;
+    size_t longest;
+    enum status st = check(&g->o);
 
-    if (!g->o.model)
-        return fail(ST_USAGE, "generate: needs --model; see weft help generate");
-    if (g->o.temperature < 0 || !(g->o.top_p > 0) || g->o.top_p > 1 || g->o.threads < 1 ||
-        g->o.threads > MOST_WORKERS)
-        return fail(ST_USAGE,
-                    "--temperature %g --top-p %g --threads %zu: needs temperature "
-                    ">= 0, 0 < top-p <= 1, threads 1 to %d",
-                    g->o.temperature, g->o.top_p, g->o.threads, MOST_WORKERS);
-    st = model_open(g->o.model, &g->file);
     if (st == ST_OK)
-        st = make_tokenizer(g);
+        st = loaded_open(&g->model, g->o.model);
     if (st == ST_OK)
-        st = read_prompt(g);
+        st = loaded_tokenizer(&g->model, g->o.vocab, &g->tokenizer);
     if (st == ST_OK)
-        st = check_ids(g);
+        st = read_prompts(g);
     if (st == ST_OK)
-        st = load(g, comm);
+        st = encode_prompts(g, &longest);
+    if (st == ST_OK)
+        st = loaded_read(&g->model);
     if (st != ST_OK)
         return st;
-    engine_run(g->engine, generate, g);
+    g->workers = cores_workers(comm, g->o.threads);
+    st = make_decoder(g, longest);
+    if (st != ST_OK)
+        return st;
+    task_run(g->workers, generate, g);
+    if (g->st == ST_OK)
+        tell_speed(g);
     return g->st;
+}
+
+static void release(struct generator *g)
+{
+    for (size_t i = 0; g->outputs && i < g->prompts.count; i++) {
+        token_list_release(&g->texts[i].tokens);
+        free(g->outputs[i].text);
+    }
+    free(g->texts);
+    free(g->outputs);
+    decoder_free(g->decoder);
+    tokenizer_free(g->tokenizer);
+    prompts_release(&g->prompts);
+    loaded_release(&g->model);
 }
 
 static void print_help(const struct option_row *table)
 {
-    printf("usage: weft generate --model PATH [--prompt TEXT] [options]\n\n"
-           "Continues a text with a model: a run folder, a checkpoint or an llm.c model "
-           "file.\nThe text goes to standard output.\n\n"
-           "example: weft generate --model runs/a --prompt 'In the beginning' "
-           "--max-tokens 100\n\noptions:\n");
+    printf(
+        "usage: weft generate --model PATH [--prompt TEXT] [options]\n\n"
+        "Continues texts with a model: a run folder, a checkpoint or a model file. The\n"
+        "texts go to standard output, in the order of their prompts, with a line '---'\n"
+        "between two of them; the speed goes to standard error. A text longer than the\n"
+        "model's context goes on from its newer half: docs/EVALUATION.md.\n\n"
+        "example: weft generate --model runs/a --prompt 'In the beginning' "
+        "--max-tokens 100\n\noptions:\n");
     options_print_help(table);
 }
 
 enum status cmd_generate(int argc, char **argv, int *exit_code)
 {
-    struct generator g = {
-        .o = {.max_tokens = 200, .seed = 1, .threads = 1, .temperature = 1, .top_p = 1}};
+    struct generator g = {.o = {.max_tokens = 200,
+                                .seed = 1,
+                                .batch = 8,
+                                .temperature = 1,
+                                .top_p = 1,
+                                .repetition_penalty = 1}};
     struct generate_options *o = &g.o;
     struct option_row table[] = {
-        {"model", OPTION_TEXT, &o->model, "PATH", "run folder, checkpoint or llm.c file",
+        {"model", OPTION_TEXT, &o->model, "PATH", "run folder, checkpoint or model file",
          0, 0},
         {"prompt", OPTION_TEXT, &o->prompt, "TEXT", "text to continue", 0, 0},
         {"prompt-file", OPTION_TEXT, &o->prompt_file, "FILE", "text to continue", 0, 0},
+        {"prompts", OPTION_TEXT, &o->prompts, "FILE",
+         "a prompt a line; of NAME.jsonl the \"prompt\" of the object on each", 0, 0},
+        {"batch", OPTION_SIZE, &o->batch, "N", "texts computed side by side, at most", 0,
+         0},
         {"max-tokens", OPTION_SIZE, &o->max_tokens, "N", "tokens to add", 0, 0},
+        {"stop", OPTION_TEXTS, &o->stop, "TEXT",
+         "end before this text; may be given more than once", 0, 0},
         {"temperature", OPTION_NUMBER, &o->temperature, "X", "0: always the most likely",
          0, 0},
         {"top-k", OPTION_SIZE, &o->top_k, "K", "draw from the K most likely; 0: all", 0,
          0},
         {"top-p", OPTION_NUMBER, &o->top_p, "P", "draw from the most likely that make P",
          0, 0},
+        {"repetition-penalty", OPTION_NUMBER, &o->repetition_penalty, "X",
+         "above 1: tokens the text has already become less likely", 0, 0},
         {"seed", OPTION_SIZE, &o->seed, "N", "of the draws", 0, 0},
-        {"stream", OPTION_SWITCH, &o->stream, NULL, "print each token as it comes", 0, 0},
-        {"threads", OPTION_SIZE, &o->threads, "N", "worker threads", 0, 0},
+        {"stream", OPTION_SWITCH, &o->stream, NULL, "print each character as it comes", 0,
+         0},
+        {"json", OPTION_SWITCH, &o->json, NULL,
+         "a line of JSON a text: prompt, text, prompt_tokens, tokens, end", 0, 0},
+        {"threads", OPTION_SIZE, &o->threads, "N", "worker threads; 0: all cores", 0, 0},
         {"vocab", OPTION_TEXT, &o->vocab, "FILE",
          "GPT-2's vocab.bpe, for a model without tokens.json", 0, 0},
+        {"quiet", OPTION_SWITCH, &o->quiet, NULL, "warnings and errors only", 0, 0},
         {"help", OPTION_SWITCH, &o->help, NULL, "this text", 0, 0},
         {0},
     };
@@ -303,18 +368,13 @@ enum status cmd_generate(int argc, char **argv, int *exit_code)
     enum status started = comm_start(&comm);
     if (started != ST_OK)
         return started;
-    gemm_init();
+    log_set_quiet(o->quiet);
     if (st == ST_OK && comm_size(comm) > 1)
         st = fail(ST_USAGE, "generate: found %d ranks, runs on one", comm_size(comm));
     if (st == ST_OK)
         st = run(&g, comm);
-    if (!g.told)
-        st = comm_agree(comm, st);
-    engine_free(g.engine);
-    tokenizer_free(g.tokenizer);
-    token_list_release(&g.tokens);
-    free(g.logits);
-    free(g.work);
+    st = comm_agree(comm, st);
+    release(&g);
     comm_stop(comm);
     *exit_code = status_exit_code(st);
     return ST_OK;

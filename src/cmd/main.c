@@ -20,6 +20,8 @@
 const struct command command_table[] = {
     {"tokenize", cmd_tokenize, "turn text files into token files", false, true},
     {"train", cmd_train, "train a model, under mpirun on many ranks", true, false},
+    {"eval", cmd_eval, "measure loss and accuracy of a model, under mpirun too", false,
+     false},
     {"generate", cmd_generate, "continue a prompt with a trained model", false, false},
     {"convert", cmd_convert, "write a model in another file format", false, true},
     {"info", cmd_info, "say what a file or run folder is and whether it is whole", false,

@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/progress.h"
+#include "engine/cores.h"
 #include "engine/peak.h"
 #include "engine/stop.h"
 #include "task/task.h"
@@ -412,7 +413,7 @@ static enum status run(struct trainer *t)
         st = trainer_same_everywhere(t);
     if (st != ST_OK)
         return st;
-    t->eo.workers = trainer_threads(t);
+    t->eo.workers = cores_workers(t->comm, t->options->threads);
     /* What the workers of all ranks can do when all work. */
     task_run(t->eo.workers, measure_peak, t);
     comm_sum(t->comm, &t->peak_flops, 1);

@@ -61,9 +61,6 @@ void trainer_tell_changes(const struct trainer *t);
 bool trainer_option_is_set(const struct trainer *t, const char *name);
 /* LOCAL: reads options, data and model; nothing is allocated for training. */
 MUST_USE enum status trainer_prepare(struct trainer *t);
-/* Worker threads for this rank: as asked, or the cores this rank may use divided by the
- * ranks that share them; warns when workers share cores. COLLECTIVE. */
-int trainer_threads(struct trainer *t);
 /* All ranks are about to do the same: options, shape and data seen from each are equal.
  * COLLECTIVE, agreed. */
 MUST_USE enum status trainer_same_everywhere(struct trainer *t);

@@ -8,7 +8,6 @@
 #include <float.h>
 #include <fnmatch.h>
 #include <math.h>
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,10 +17,9 @@
 #include "base/files.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include "engine/cores.h"
 #include "engine/stop.h"
 #include "task/task.h"
-
-enum { MOST_WORKERS = 4096 };
 
 bool trainer_option_is_set(const struct trainer *t, const char *name)
 {
@@ -423,40 +421,6 @@ enum status trainer_prepare(struct trainer *t)
     if (st == ST_OK)
         resolve(t);
     return st == ST_OK ? trainer_check_tokenizer(t) : st;
-}
-
-/* ---- threads ---- */
-
-struct seat {
-    char host[64];
-    cpu_set_t cpus;
-};
-
-int trainer_threads(struct trainer *t)
-{
-    size_t P = (size_t)comm_size(t->comm);
-    struct seat mine = {0};
-    struct seat *all = calloc(P, sizeof *all);
-    int sharers = 0;
-
-    (void)snprintf(mine.host, sizeof mine.host, "%s", comm_host(t->comm));
-    if (sched_getaffinity(0, sizeof mine.cpus, &mine.cpus) != 0)
-        CPU_SET(0, &mine.cpus);
-    require(all);
-    comm_gather_all(t->comm, &mine, sizeof mine, all);
-    for (size_t r = 0; r < P; r++)
-        sharers += !memcmp(&all[r], &mine, sizeof mine);
-    free(all);
-
-    int cores = CPU_COUNT(&mine.cpus);
-    int fair = cores / sharers > 1 ? cores / sharers : 1;
-    int asked = (int)t->options->threads;
-
-    if (asked > cores && comm_rank(t->comm) == 0)
-        log_warn("%d workers on %d core%s: start mpirun with --bind-to none or --map-by "
-                 "slot:PE=%d",
-                 asked, cores, cores == 1 ? "" : "s", asked);
-    return asked ? asked : fair;
 }
 
 /* ---- run folder ---- */

@@ -29,7 +29,7 @@ expect 2 "did you mean 'train'" trian
 expect 2 "see 'weft help'" xyzzy
 expect 2 "did you mean 'train'" help trein
 expect 2 'one command at most' help train info
-for command in tokenize train generate info check bench; do
+for command in tokenize train eval generate info check bench; do
     expect 0 "$command" help "$command"
     expect 0 "$command" "$command" --help
     if [ "$("$WEFT" help "$command")" != "$("$WEFT" "$command" --help)" ]; then
@@ -38,7 +38,7 @@ for command in tokenize train generate info check bench; do
     fi
     expect 2 'no such option' "$command" --no-such-option
 done
-for command in train generate tokenize plan; do
+for command in train eval generate tokenize plan; do
     lines=$("$WEFT" "$command" --no-such-option 2>&1 | wc -l)
     if [ "$lines" -ne 1 ]; then
         echo "weft $command --no-such-option: $lines lines, needs one"

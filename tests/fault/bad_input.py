@@ -699,7 +699,7 @@ def generate_cases():
         "8", setup=lambda d: (model(at(d, "m.bin"), V=8),
                               shutil.copy(at(TEXT, "tokens.json"), d)) and None)
     for option, value in (("temperature", "-1"), ("top-p", "0"), ("top-p", "1.5"),
-                          ("threads", "0"), ("threads", "100000000")):
+                          ("threads", "100000000")):
         gen("%s=%s" % (option, value), ["--model", text_run, "--%s=%s" % (option, value)], 2,
             "--" + option, value)
     for option in ("max-tokens", "top-k", "seed", "threads", "temperature", "top-p"):

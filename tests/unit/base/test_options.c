@@ -170,6 +170,37 @@ static void write_text(const char *path, const char *text)
     assert_int_equal(file_write_all(path, text, strlen(text)), ST_OK);
 }
 
+/* An option that may be given more than once, from the command line and through a file.
+ */
+static void several_texts(void **state)
+{
+    struct option_texts stops = {.n = 0};
+    struct option_texts again = {.n = 0};
+    struct option_row table[] = {{"stop", OPTION_TEXTS, &stops, "TEXT", "end here", 0, 0},
+                                 {0}};
+    const char *path = scratch("texts.ini");
+    char **rest;
+    int n_rest;
+
+    (void)state;
+    assert_int_equal(parse(table, "--stop one --stop two,three x", &rest, &n_rest),
+                     ST_OK);
+    assert_int_equal(stops.n, 2);
+    assert_string_equal(stops.texts[1], "two,three");
+    assert_int_equal(n_rest, 1);
+    assert_int_equal(options_write_file(table, path, NULL), ST_OK);
+    table[0] =
+        (struct option_row){"stop", OPTION_TEXTS, &again, "TEXT", "end here", 0, 0};
+    assert_int_equal(options_read_file(table, path), ST_OK);
+    assert_int_equal(again.n, 2);
+    assert_string_equal(again.texts[0], "one");
+    assert_string_equal(again.texts[1], "two,three");
+    while (again.n < OPTION_TEXTS_MOST)
+        assert_int_equal(parse(table, "--stop more", &rest, &n_rest), ST_OK);
+    assert_int_equal(parse(table, "--stop more", &rest, &n_rest), ST_USAGE);
+    assert_non_null(strstr(fail_text(), "more than 16"));
+}
+
 static void command_line_wins_over_file(void **state)
 {
     struct option_row table[ROWS + 1];
@@ -288,6 +319,7 @@ int main(void)
         cmocka_unit_test(command_line),
         cmocka_unit_test(sizes),
         cmocka_unit_test(errors),
+        cmocka_unit_test(several_texts),
         cmocka_unit_test(command_line_wins_over_file),
         cmocka_unit_test(bad_files),
         cmocka_unit_test(what_is_saved_reads_back),

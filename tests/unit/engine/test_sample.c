@@ -143,6 +143,84 @@ static void huge_and_missing_logits(void **state)
     assert_int_equal(token, 77);
 }
 
+/* The same token as of all probabilities sorted, with many ties among them. */
+static int by_weight(const void *a, const void *b)
+{
+    const double *x = a;
+    const double *y = b;
+
+    if (x[0] > y[0] || x[0] < y[0])
+        return x[0] > y[0] ? -1 : 1;
+    return x[1] < y[1] ? -1 : x[1] > y[1];
+}
+
+static int32_t draw_sorted(struct sample_options o, const float *logits, size_t V,
+                           double u)
+{
+    double(*c)[2] = malloc(V * sizeof *c);
+    double total = 0;
+    double kept = 0;
+    double sum = 0;
+    size_t n = o.top_k && o.top_k < V ? o.top_k : V;
+    size_t k = 0;
+    int32_t token = -1;
+
+    assert_non_null(c);
+    for (size_t i = 0; i < V; i++) {
+        c[i][0] = exp((double)logits[i] / o.temperature);
+        c[i][1] = (double)i;
+    }
+    qsort(c, V, sizeof *c, by_weight);
+    for (size_t i = 0; i < n; i++)
+        total += c[i][0];
+    while (k < n && (k == 0 || kept < o.top_p * total))
+        kept += c[k++][0];
+    for (size_t i = 0; i < k && token < 0; i++) {
+        sum += c[i][0];
+        if (sum > u * kept)
+            token = (int32_t)c[i][1];
+    }
+    free(c);
+    return token;
+}
+
+static void selection_is_sorting(void **state)
+{
+    enum { V = 3001 };
+    const struct sample_options options[] = {{1, 1, 1},      {1, 40, 1},
+                                             {0.7, 0, 0.9},  {1, 0, 0.99},
+                                             {2, 500, 0.95}, {1, 2999, 0.5}};
+    float logits[V];
+
+    (void)state;
+    for (uint64_t round = 0; round < 12; round++) {
+        for (size_t i = 0; i < V; i++)
+            logits[i] = (float)rng_normal(round, 1, i) * 2;
+        for (size_t i = 0; round % 2 && i < V; i++) /* ties */
+            logits[i] = floorf(logits[i]);
+        for (size_t i = 0; i < sizeof options / sizeof *options; i++) {
+            double u = rng_uniform(9, round, i);
+
+            assert_int_equal(draw(options[i], logits, V, u),
+                             draw_sorted(options[i], logits, V, u));
+        }
+    }
+}
+
+static void penalty_is_taken_once(void **state)
+{
+    float logits[N] = {2, -2, 0, 5, -1};
+    const uint32_t ids[] = {0, 1, 0, 0, 1, 77, 4};
+    char work[N];
+
+    (void)state;
+    sample_penalize(logits, N, ids, 7, 2, work);
+    assert_true(logits[0] == 1 && logits[1] == -4 && logits[4] == -2);
+    assert_true(logits[2] == 0 && logits[3] == 5);
+    sample_penalize(logits, N, ids, 7, 1, work);
+    assert_true(logits[0] == 1 && logits[1] == -4);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -152,6 +230,8 @@ int main(void)
         cmocka_unit_test(top_p_keeps_the_nucleus),
         cmocka_unit_test(ends_of_u),
         cmocka_unit_test(huge_and_missing_logits),
+        cmocka_unit_test(selection_is_sorting),
+        cmocka_unit_test(penalty_is_taken_once),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
