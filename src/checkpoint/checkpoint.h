@@ -12,8 +12,8 @@
  * It is written as "step-NNNNNN.tmp", every file and the folder fsynced, all ranks agree,
  * then renamed (an older one of the same step waits as "step-NNNNNN.old" meanwhile);
  * "<run>/checkpoints/latest" (a text file with the folder's name) is replaced last.
- * Elements are addressed by canonical range, so a run resumes with any number of ranks,
- * layout, exchange engine and block size.
+ * saver.h writes them. Elements are addressed by canonical range, so a run resumes with
+ * any number of ranks, layout, exchange engine and block size.
  *
  * Other programs' files hold weights only: llm.c models, folders of Hugging Face, GGUF.
  * docs/FORMATS.md says what is read and written of each.
@@ -55,19 +55,6 @@ struct checkpoint_view {
     float *m, *v;            /* moments of the blocks rooted here, concatenated in block
                                 order: plan_root_elems() floats each */
 };
-
-/* Writes a checkpoint of the run in folder `run`.
- * Call     COLLECTIVE; params equal on all ranks, no operation in flight
- * In       config_text: the resolved options, as saved in config.ini
- *          tokens_json: path of a file to copy in, or NULL
- * Out      path (>= 4096 bytes): the folder written
- * Returns  the same status on all ranks, already told by one of them. On failure nothing
- *          stands under the final name, and older checkpoints are intact */
-MUST_USE enum status checkpoint_save(struct comm *c, const char *run,
-                                     const struct run_state *state,
-                                     const struct checkpoint_view *view,
-                                     const char *config_text, const char *tokens_json,
-                                     char *path);
 
 /* Gives the checkpoints after step `step` the suffix ".damaged", since the run goes on
  * from an older one: they must be neither taken for the newest nor pruned for. LOCAL, one

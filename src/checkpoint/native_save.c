@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* The steps of a save: every rank writes its own file into step-N.tmp, rank 0 adds the
  * manifest, and only a whole folder gets its final name. All that may fail on a rank
- * happens before an agreement, so the ranks take every branch together. Here they are
- * done one after the other (checkpoint_save); saver.c does them beside the training. */
+ * happens before an agreement, so the ranks take every branch together. saver.c goes
+ * through them. */
 #include "checkpoint/native.h"
 
 #include <errno.h>
@@ -252,40 +252,4 @@ void save_give_up(const struct save_paths *p)
         found = false;
     log_warn("checkpoint %s not written, %s%s", p->final,
              found ? "kept: " : "there is no other", found ? kept : "");
-}
-
-enum status checkpoint_save(struct comm *c, const char *run,
-                            const struct run_state *state,
-                            const struct checkpoint_view *view, const char *config_text,
-                            const char *tokens_json, char *path)
-{
-    bool first = comm_rank(c) == 0;
-    struct file_sums mine, *sums = NULL;
-    struct save_paths p = {0};
-    enum status st;
-
-    require(view->plan->ranks == comm_size(c));
-    st = save_folder(&p, run, state->step, first);
-    if (st == ST_OK)
-        st = memory_alloc((size_t)comm_size(c), sizeof *sums, "checksums", &sums);
-    st = comm_agree(c, st);
-    if (st != ST_OK)
-        goto done;
-
-    st = native_write_state(p.tmp, view, comm_rank(c), &mine);
-    st = comm_agree(c, st);
-    if (st != ST_OK)
-        goto done;
-
-    comm_gather_all(c, &mine, sizeof mine, sums);
-    if (first)
-        st = save_publish(&p, view, state, config_text, tokens_json, sums);
-    st = comm_agree(c, st);
-    if (st == ST_OK)
-        memcpy(path, p.final, PATH_BYTES);
-done:
-    if (st != ST_OK && first)
-        save_give_up(&p);
-    free(sums);
-    return st;
 }

@@ -117,6 +117,7 @@ static enum status describe(const struct engine_options *o, const struct layout 
     if (o->train) {
         out->grads = l->elems * f;
         out->moments = 2 * plan_updated_elems(plan, rank) * f;
+        out->owned = plan_owned_elems(plan, rank) * f;
         if (host_has_one_copy(plan))
             out->params /= (size_t)plan->grid.host_ranks;
         st = describe_exchange(o, l, plan, rank, out);

@@ -56,6 +56,7 @@ struct engine_plan {
     size_t params, grads, moments, activations; /* [bytes] */
     size_t scratch;                             /* attention's and the exchange's */
     size_t total;                               /* of all of them */
+    size_t owned; /* parameters that the rank owns, counted in `params` too */
     size_t blocks;
     double block_bytes; /* mean */
     double imbalance;   /* busiest owner over the mean */

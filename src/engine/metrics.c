@@ -115,3 +115,11 @@ enum status metrics_eval(struct metrics *m, uint64_t step, double val_loss)
     return write_line(
         m, json_pack("{s:I, s:f}", "step", (json_int_t)step, "val_loss", val_loss));
 }
+
+enum status metrics_save(struct metrics *m, uint64_t step, double seconds, double stall_s,
+                         uint64_t bytes)
+{
+    return write_line(m, json_pack("{s:I, s:f, s:f, s:I}", "step", (json_int_t)step,
+                                   "save_s", seconds, "save_stall_s", stall_s,
+                                   "save_bytes", (json_int_t)bytes));
+}

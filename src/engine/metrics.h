@@ -1,7 +1,8 @@
 /* metrics.h - metrics.jsonl: one JSON object a line, appended and flushed, on rank 0.
  *
  * Keys of a training line: step loss lr grad_norm tokens step_s tokens_per_s mfu
- * comm_busy_s comm_exposed_s comm_cpu_s; of an evaluation line: step val_loss. Floats
+ * comm_busy_s comm_exposed_s comm_cpu_s; of an evaluation line: step val_loss; of a
+ * checkpoint, when it is complete: step save_s save_stall_s save_bytes. Floats
  * have 9 significant digits. mfu is the share of the workers' peak (single-precision
  * multiply-adds, measured when the run starts) that the model's operations make.
  */
@@ -30,6 +31,10 @@ MUST_USE enum status metrics_open(const char *run, uint64_t first_step,
 void metrics_close(struct metrics *m); /* NULL allowed */
 
 MUST_USE enum status metrics_step(struct metrics *m, const struct metrics_step *s);
+/* A checkpoint of step `step`: seconds from its beginning to its name, seconds of them in
+ * which training stood still, bytes written by all ranks. */
+MUST_USE enum status metrics_save(struct metrics *m, uint64_t step, double seconds,
+                                  double stall_s, uint64_t bytes);
 MUST_USE enum status metrics_eval(struct metrics *m, uint64_t step, double val_loss);
 
 #endif

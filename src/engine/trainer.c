@@ -20,75 +20,12 @@
 
 enum { LOG_LINES_WANTED = 50 };
 
-static struct checkpoint_view view_of(struct trainer *t)
-{
-    struct checkpoint_view view = {.layout = engine_layout(t->engine),
-                                   .plan = engine_block_plan(t->engine),
-                                   .params = engine_params(t->engine)};
-
-    engine_moments(t->engine, &view.m, &view.v);
-    return view;
-}
-
-static bool all_finite(const float *p, size_t n)
-{
-    const uint32_t exponent = 0x7f800000;
-    uint32_t bad = 0;
-
-    for (size_t i = 0; i < n; i++) {
-        uint32_t bits;
-
-        memcpy(&bits, p + i, sizeof bits);
-        bad |= (bits & exponent) == exponent;
-    }
-    return !bad;
-}
-
-/* The loss does not tell all: weights of the last update are in no loss yet, and a moment
- * may be infinite long before. Each rank looks at its part. COLLECTIVE, agreed. */
-static enum status check_finite(struct trainer *t, const struct checkpoint_view *view)
-{
-    size_t P = (size_t)comm_size(t->comm);
-    size_t rank = (size_t)comm_rank(t->comm);
-    size_t n = view->layout->elems;
-    size_t begin = n / P * rank;
-    size_t end = rank + 1 < P ? begin + n / P : n;
-    size_t own = plan_updated_elems(view->plan, (int)rank);
-    const char *what = !all_finite(view->params + begin, end - begin)           ? "weight"
-                       : !all_finite(view->m, own) || !all_finite(view->v, own) ? "moment"
-                                                                                : NULL;
-
-    return comm_agree(t->comm,
-                      what ? fail(ST_NUMERIC,
-                                  "step %" PRIu64 ": found a %s that is not a finite "
-                                  "number; no checkpoint is written. Lower --lr, or "
-                                  "lengthen --warmup",
-                                  t->state.step, what)
-                           : ST_OK);
-}
-
+/* Saves the state of this step, and waits until it is safe. */
 static enum status save(struct trainer *t)
 {
-    struct checkpoint_view view = view_of(t);
-    char path[PATH_MAX];
-    double start = clock_s();
-    enum status st;
+    enum status st = trainer_save_begin(t);
 
-    engine_flush(t->engine);
-    st = check_finite(t, &view);
-    if (st != ST_OK)
-        return st;
-    st = checkpoint_save(t->comm, t->options->out, &t->state, &view, t->config_text,
-                         t->meta.path[0] ? t->meta.path : NULL, path);
-    if (st != ST_OK)
-        return st;
-    t->saved_at_s = clock_s();
-    t->save_s = t->saved_at_s - start;
-    log_info("saved %s (%.1f s)", path, t->save_s);
-    if (comm_rank(t->comm) == 0 &&
-        checkpoint_prune(t->options->out, t->options->keep) != ST_OK)
-        log_warn("older checkpoints are not removed: %s", fail_text());
-    return ST_OK;
+    return st == ST_OK ? trainer_save_wait(t) : st;
 }
 
 static enum status evaluate(struct trainer *t)
@@ -138,7 +75,7 @@ static enum status dropped_step(struct trainer *t, const struct step_result *r,
         struct recorded reason;
 
         note_recorded(&reason, own);
-        enum status saved = t->state.step > t->start.state.step ? save(t) : ST_OK;
+        enum status saved = save(t);
         enum status st = comm_agree(t->comm, tell_recorded(&reason));
 
         return st != ST_OK ? st : saved;
@@ -240,10 +177,12 @@ static void note_epoch(const struct trainer *t)
 static bool time_is_over(const struct trainer *t)
 {
     const double least_s = 2; /* before the first save has been timed */
-    double save_s = t->save_s > least_s ? t->save_s : least_s;
+    double save_s = fmax(t->saved.seconds, least_s);
+    int saves = saver_busy(t->saver) ? 2 : 1;
 
     return t->time_limit_s > 0 &&
-           stop_elapsed_s() + 2 * t->longest_step_s + 1.5 * save_s > t->time_limit_s;
+           stop_elapsed_s() + 2 * t->longest_step_s + 1.5 * saves * save_s >
+               t->time_limit_s;
 }
 
 /* Without --save-every a long run saves by the clock of rank 0. */
@@ -252,7 +191,7 @@ static bool save_is_overdue(const struct trainer *t)
     const double period_s = 600;
 
     return t->options->save_every == OPTION_SIZE_UNSET && comm_rank(t->comm) == 0 &&
-           clock_s() - t->saved_at_s > period_s;
+           clock_s() - t->saved.at_s > period_s;
 }
 
 /* One step, and the status of the one before. */
@@ -267,6 +206,7 @@ static enum status one_step(struct trainer *t, struct progress *bar,
         engine_request_stop(t->engine);
     if (save_is_overdue(t))
         engine_request_save(t->engine);
+    trainer_save_tell(t);
     if (own == ST_OK)
         own = trainer_fetch(t, t->state.step);
     engine_step(t->engine, lr, t->state.adam_step + 1, own != ST_OK, r);
@@ -279,7 +219,7 @@ static enum status one_step(struct trainer *t, struct progress *bar,
     t->longest_step_s = fmax(t->longest_step_s, r->step_s);
     show_step(t, r, lr, bar);
     note_recorded(recorded, record_step(t, r, lr));
-    return ST_OK;
+    return trainer_save_look(t, r);
 }
 
 static enum status say_stopped(const struct trainer *t)
@@ -307,7 +247,7 @@ static void train_loop(void *arg)
     progress_begin(&bar, "train", "steps", (double)t->steps,
                    comm_rank(t->comm) == 0 && !t->options->quiet);
     bar.first = (double)t->state.step;
-    t->saved_at_s = clock_s();
+    t->saved.at_s = clock_s();
     while (st == ST_OK && t->state.step < t->steps) {
         struct step_result r = {0};
 
@@ -323,23 +263,26 @@ static void train_loop(void *arg)
         bool wanted = stop || last || r.save || evaluated != ST_OK ||
                       due(t->state.step, t->options->save_every);
         if (st == ST_OK && evaluated != ST_NUMERIC && wanted)
-            st = save(t);
+            st = stop || last ? save(t) : trainer_save_begin(t);
         if (st == ST_OK)
             st = evaluated;
         if (st == ST_OK && stop)
             st = say_stopped(t);
     }
+    /* A good checkpoint on its way arrives, whatever ended the run. */
+    enum status arrived = trainer_save_wait(t);
+
     engine_flush(t->engine);
     progress_clear_line();
     t->st = comm_agree(t->comm, st == ST_OK || st == ST_STOPPED ? tell_recorded(&recorded)
                                                                 : ST_OK);
     if (t->st == ST_OK)
-        t->st = st;
+        t->st = st != ST_OK && st != ST_STOPPED ? st : arrived != ST_OK ? arrived : st;
 }
 
 static enum status load_start(struct trainer *t)
 {
-    struct checkpoint_view view = view_of(t);
+    struct checkpoint_view view = trainer_view(t);
     enum status st;
 
     t->state = (struct run_state){.seed = t->options->seed,
@@ -437,6 +380,8 @@ static enum status run(struct trainer *t)
     /* Only now is the run sure to begin: what an earlier one wrote is touched last. */
     if (st == ST_OK)
         st = trainer_open_run(t);
+    if (st == ST_OK)
+        st = trainer_new_saver(t);
     if (st != ST_OK)
         return st;
     engine_run(t->engine, train_loop, t);
@@ -452,6 +397,7 @@ enum status train_run(struct comm *c, struct train_options *o)
     stop_watch();
     enum status st = run(&t);
 
+    saver_free(t.saver);
     engine_free(t.engine);
     metrics_close(t.metrics);
     shards_close(t.train);

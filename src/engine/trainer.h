@@ -29,6 +29,7 @@ struct train_options {
     const char *network;     /* what `weft bench network` wrote, or NULL */
     size_t eval_every, eval_batches;
     size_t save_every, keep;
+    int save;               /* 0 in the background, 1 blocking */
     const char *time_limit; /* "23h50m", or NULL */
     size_t log_every;
     bool dry_run, quiet, trace_data;

@@ -5,6 +5,7 @@
 #include <limits.h>
 
 #include "checkpoint/checkpoint.h"
+#include "checkpoint/saver.h"
 #include "data/sampler.h"
 #include "data/shards.h"
 #include "engine/engine.h"
@@ -29,15 +30,21 @@ struct trainer {
     uint64_t steps;      /* of the whole run */
     double time_limit_s; /* 0: none */
     int lock_fd;         /* rank 0's lock on the run folder; 0: none */
-    double saved_at_s;   /* clock at the last checkpoint, or at the start */
-    struct {             /* steps since the last line the user saw */
+    struct saver *saver;
+    struct {
+        uint64_t step;  /* of the last checkpoint that was begun, or of the start */
+        double at_s;    /* clock then */
+        double seconds; /* that the last one took */
+        double stall_s; /* of which no step was done */
+    } saved;
+    struct { /* steps since the last line the user saw */
         uint64_t steps;
         double loss, step_s, exposed_s;
         double line_at_s;
     } unseen;
-    double save_s, longest_step_s; /* seen so far; what a stop in time has to leave */
-    uint64_t eval_windows;         /* of each evaluation; 0: off */
-    double peak_flops;             /* of all ranks' workers together */
+    double longest_step_s; /* seen so far; what a stop in time has to leave */
+    uint64_t eval_windows; /* of each evaluation; 0: off */
+    double peak_flops;     /* of all ranks' workers together */
     struct engine *engine;
     struct metrics *metrics; /* rank 0 */
     struct run_state state;
@@ -73,6 +80,20 @@ MUST_USE enum status trainer_open_run(struct trainer *t);
 MUST_USE enum status trainer_choose(struct trainer *t);
 /* What the run is, in a few lines. COLLECTIVE; rank 0 prints. */
 MUST_USE enum status trainer_banner(struct trainer *t);
+
+/* ---- trainer_save.c ---- */
+struct checkpoint_view trainer_view(struct trainer *t);
+/* COLLECTIVE, as all of these; status agreed and told. From the training loop. */
+MUST_USE enum status trainer_new_saver(struct trainer *t);
+/* Begins to save the state of this step, unless that has been done; waits for a save that
+ * is running first. */
+MUST_USE enum status trainer_save_begin(struct trainer *t);
+/* To the end of a running save, if there is one. */
+MUST_USE enum status trainer_save_wait(struct trainer *t);
+/* Before a step: this rank's part of a save may be done. LOCAL. */
+void trainer_save_tell(struct trainer *t);
+/* After a step: goes on with a running save when all ranks have said so. */
+MUST_USE enum status trainer_save_look(struct trainer *t, const struct step_result *r);
 
 /* ---- trainer_memory.c ---- */
 /* What a rank takes at the very least; no overflow, whatever the shape. LOCAL, pure. */

@@ -507,13 +507,23 @@ enum status trainer_open_run(struct trainer *t)
 
 /* ---- banner ---- */
 
+/* Memory that a save in the background takes. */
+static double save_copy_bytes(const struct trainer *t, const struct engine_plan *plan)
+{
+    return t->options->save == 0 ? 3 * (double)plan->owned : 0;
+}
+
 static void print_banner(const struct trainer *t, const struct engine_plan *plan)
 {
     const struct engine_options *e = &t->eo;
     const struct shape *s = &e->shape;
     int P = comm_size(t->comm);
     double tokens = (double)(t->sampler.batch * e->seq);
+    char copy[64] = "";
 
+    if (save_copy_bytes(t, plan) > 0)
+        (void)snprintf(copy, sizeof copy, ", and %.1f MB while saving",
+                       save_copy_bytes(t, plan) * 1e-6);
     log_info("model: L=%zu H=%zu C=%zu T=%zu V=%zu, %.2f M parameters", s->L, s->H, s->C,
              s->T, s->V, (double)shape_parameters(s) * 1e-6);
     log_info("data: %llu tokens in %zu file%s; validation: %llu tokens",
@@ -546,10 +556,10 @@ static void print_banner(const struct trainer *t, const struct engine_plan *plan
             1e-6 * (double)(plan->reduce_bytes + plan->return_bytes));
     log_info(
         "memory a rank: parameters %.1f + gradients %.1f + moments %.1f + activations "
-        "%.1f + scratch %.1f = %.1f MB; a checkpoint takes %.1f MB",
+        "%.1f + scratch %.1f = %.1f MB%s; a checkpoint takes %.1f MB",
         (double)plan->params * 1e-6, (double)plan->grads * 1e-6,
         (double)plan->moments * 1e-6, (double)plan->activations * 1e-6,
-        (double)plan->scratch * 1e-6, (double)plan->total * 1e-6,
+        (double)plan->scratch * 1e-6, (double)plan->total * 1e-6, copy,
         12e-6 * (double)shape_parameters(s));
 }
 
@@ -569,5 +579,5 @@ enum status trainer_banner(struct trainer *t)
         return st;
     if (comm_rank(t->comm) == 0)
         print_banner(t, &plan);
-    return trainer_check_memory(t, (double)plan.total);
+    return trainer_check_memory(t, (double)plan.total + save_copy_bytes(t, &plan));
 }

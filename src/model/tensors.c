@@ -198,6 +198,14 @@ void tensor_init_rows(const struct layout *l, const struct slice *s, uint64_t se
     }
 }
 
+const struct slice *layout_slice_at(const struct layout *l, size_t offset)
+{
+    for (size_t i = 0; i < l->n_slices; i++)
+        if (offset - l->slices[i].offset < l->slices[i].span)
+            return &l->slices[i];
+    bug("no tensor at element %zu", offset);
+}
+
 const char *slice_name(const struct slice *s, char *buf, size_t buf_bytes)
 {
     const struct tensor_info *info = &tensor_table[s->kind];

@@ -101,6 +101,9 @@ void layout_each_canonical(const struct layout *l,
 void tensor_init_rows(const struct layout *l, const struct slice *s, uint64_t seed,
                       size_t row0, size_t row1, float *out);
 
+/* The slice whose place in memory holds element `offset`. */
+const struct slice *layout_slice_at(const struct layout *l, size_t offset);
+
 /* "fcw[7]", "wte": buf >= 32 bytes. */
 const char *slice_name(const struct slice *s, char *buf, size_t buf_bytes);
 

@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 
 sys.dont_write_bytecode = True
@@ -136,15 +137,31 @@ def one_rank_dies():
     return bad
 
 
-def interrupted_saves(ranks):
+def text_of(path):
+    with open(path, errors="replace") as f:
+        return f.read()
+
+
+def wait_for_text(job, path, words, seconds=60):
+    end = time.monotonic() + seconds
+    while time.monotonic() < end and job.p.poll() is None:
+        if words in text_of(path):
+            return True
+        time.sleep(0.02)
+    return words in text_of(path)
+
+
+def interrupted_saves(ranks, folder, rounds, longest=0.3):
+    """Killed at a random moment while every step is saved; goes on each time from a whole
+    checkpoint, never from an older one than was whole when it was killed."""
     name = "saves.p%d" % ranks
-    out = os.path.join(TMP, name)
+    out = os.path.join(folder, name)
     rng = random.Random(ranks)
     bad = []
     seen = 0
-    for i in range(ROUNDS + 1):
-        last = i == ROUNDS
-        path = os.path.join(TMP, "%s.%d.log" % (name, i))
+    for i in range(rounds + 1):
+        last = i == rounds
+        path = os.path.join(TMP, "%s.log" % os.path.basename(folder + name))
         steps = seen + 3 if last else 10**6
         with open(path, "wb+") as log:
             job = Job(ranks, train(out, steps, "--save-every", "1"), log)
@@ -152,18 +169,18 @@ def interrupted_saves(ranks):
                 code = job.end(60)
             else:
                 job.find_ranks()
-                wait_for_steps(job, out, seen + 2)
-                time.sleep(rng.uniform(0, 0.3))
-                for pid in job.pids:
+                wait_for_text(job, path, "resumed from" if seen else "saved")
+                time.sleep(rng.uniform(0, longest))
+                for pid in rng.sample(job.pids, rng.randint(1, len(job.pids))):
                     kill(pid)
                 code = job.end(60)
-        text = open(path, errors="replace").read()
+        text = text_of(path)
         found = re.search(r"resumed from \S+ at step (\d+)", text)
         step = int(found.group(1)) if found else 0
-        if i > 0 and (not found or step < seen):
+        if step < seen or (i > 0 and not found):
             bad.append("round %d: resumed at step %s, needs at least %d\n%s" %
                        (i, found and step, seen, text))
-        if "error:" in text:
+        if "error:" in text or "passed over" in text:
             bad.append("round %d: %s" % (i, text))
         if code is None or (code != 0) == last:
             bad.append("round %d: exit code %s" % (i, code))
@@ -178,17 +195,32 @@ def interrupted_saves(ranks):
     if steps != list(range(1, len(steps) + 1)) or len(steps) != seen:
         bad.append("metrics.jsonl: %d lines, last step %s, needs every step once to %d" %
                    (len(steps), steps[-1:], seen))
-    bad += ["left over: " + path for path in leftovers(out)]
-    return bad
+    return bad + ["left over: " + path for path in leftovers(out)]
+
+
+def in_memory(ranks, rounds, longest=0.3):
+    """The same on a file system in memory, where a sync costs nothing."""
+    if not os.path.isdir("/dev/shm"):
+        return "no /dev/shm here"
+    folder = tempfile.mkdtemp(prefix="weft-kill-", dir="/dev/shm")
+    try:
+        return interrupted_saves(ranks, folder, rounds, longest)
+    finally:
+        shutil.rmtree(folder)
 
 
 def main():
     shutil.rmtree(TMP, ignore_errors=True)
     shard(os.path.join(TMP, "data", "t_train_000001.bin"), [i * 7 % 64 for i in range(4000)])
-    jobs = [("interrupted-saves.p1", lambda: interrupted_saves(1))]
-    if not SERIAL:
-        jobs += [("one-rank-dies", one_rank_dies),
-                 ("interrupted-saves.p2", lambda: interrupted_saves(2))]
+    if "--long" in sys.argv:
+        sys.argv.remove("--long")
+        jobs = [("interrupted-saves.disk.p4", lambda: interrupted_saves(4, TMP, 200, 3.0)),
+                ("interrupted-saves.memory.p4", lambda: in_memory(4, 200, 3.0))]
+    else:
+        jobs = [("interrupted-saves.memory.p1", lambda: in_memory(1, ROUNDS))]
+        if not SERIAL:
+            jobs += [("one-rank-dies", one_rank_dies),
+                     ("interrupted-saves.disk.p2", lambda: interrupted_saves(2, TMP, ROUNDS))]
     start = time.monotonic()
     code = run_cases(jobs)
     print("%.0f s" % (time.monotonic() - start))

@@ -78,8 +78,7 @@ static void saved_together_read_anyhow(void **arg)
         h.strategy = (enum strategy)(k % 4 + 1);
         fixture_init(&f, &h, rank);
         fixture_fill(&f, k);
-        enum status st =
-            checkpoint_save(comm, run, &state, &f.view, "a = b\n", NULL, path);
+        enum status st = fixture_save(comm, run, &state, &f.view, "a = b\n", NULL, path);
         fixture_release(&f);
         all_right(st == ST_OK, "save");
         all_right(comm_same(comm, path, strlen(path), "path") == ST_OK, "path");
@@ -131,7 +130,7 @@ static void one_rank_cannot_write(void **arg)
     (void)arg;
     fixture_init(&f, &h, rank);
     fixture_fill(&f, 5);
-    enum status st = checkpoint_save(comm, run, &state, &f.view, "", NULL, path);
+    enum status st = fixture_save(comm, run, &state, &f.view, "", NULL, path);
     all_right(st == ST_OK, "first save");
 
     all_right(getrlimit(RLIMIT_FSIZE, &before) == 0, "getrlimit");
@@ -144,7 +143,7 @@ static void one_rank_cannot_write(void **arg)
         state.step = step;
         if (rank == 0)
             capture_begin();
-        st = checkpoint_save(comm, run, &state, &f.view, "", NULL, path);
+        st = fixture_save(comm, run, &state, &f.view, "", NULL, path);
         const char *said = rank == 0 ? capture_end() : "step-";
         if (setrlimit(RLIMIT_FSIZE, &before) != 0)
             bug("cannot lift a limit");
@@ -212,7 +211,7 @@ static void prune_after_saves(void **arg)
     for (uint64_t step = 8; step <= 11; step++) {
         struct run_state state = fixture_state(step);
 
-        enum status st = checkpoint_save(comm, run, &state, &f.view, "", NULL, path);
+        enum status st = fixture_save(comm, run, &state, &f.view, "", NULL, path);
         all_right(st == ST_OK, "save");
         all_right(rank != 0 || checkpoint_prune(run, 2) == ST_OK, "prune");
         wait_for_all();

@@ -192,6 +192,32 @@ bool same_state(const struct run_state *a, const struct run_state *b)
            memcmp(&a->wall_s, &b->wall_s, sizeof(double)) == 0;
 }
 
+enum status fixture_save(struct comm *c, const char *run, const struct run_state *state,
+                         const struct checkpoint_view *view, const char *config_text,
+                         const char *tokens_json, char *path)
+{
+    static int turn;
+    const struct saver_options options = {.run = run,
+                                          .view = *view,
+                                          .config_text = config_text,
+                                          .tokens_json = tokens_json,
+                                          .keep = SIZE_MAX,
+                                          .background = turn++ % 2 == 0};
+    struct saver_report report;
+    struct saver *s;
+
+    must(saver_new(c, &options, &s));
+    for (size_t i = 0; i < saver_pieces(s); i++)
+        saver_copy(s, i);
+    enum status st = saver_start(s, state);
+    if (st == ST_OK)
+        st = saver_wait(s);
+    saver_last(s, &report);
+    (void)snprintf(path, PATH_BYTES, "%s", report.path);
+    saver_free(s);
+    return st;
+}
+
 void simulate_save(const char *folder, const struct holding *h,
                    const struct run_state *state, uint64_t salt)
 {

@@ -13,6 +13,7 @@
 
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/native.h"
+#include "checkpoint/saver.h"
 
 /* How a rank of a job holds its numbers. */
 struct holding {
@@ -47,6 +48,14 @@ size_t fixture_wrong_moments(const struct fixture *f, uint64_t salt);
 /* A state with a value in every field. */
 struct run_state fixture_state(uint64_t step);
 bool same_state(const struct run_state *a, const struct run_state *b);
+
+/* A whole save by the ranks of `c`, in the background or not by turns; `path` gets the
+ * folder. COLLECTIVE. */
+MUST_USE enum status fixture_save(struct comm *c, const char *run,
+                                  const struct run_state *state,
+                                  const struct checkpoint_view *view,
+                                  const char *config_text, const char *tokens_json,
+                                  char *path);
 
 /* Writes, from one process, what a job of h->ranks ranks would. */
 void simulate_save(const char *folder, const struct holding *h,

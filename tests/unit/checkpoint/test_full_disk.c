@@ -32,7 +32,7 @@ static enum status save(const char *run, uint64_t step, const char *config)
 
     fixture_init(&f, &holding, 0);
     fixture_fill(&f, step);
-    enum status st = checkpoint_save(comm, run, &state, &f.view, config, NULL, path);
+    enum status st = fixture_save(comm, run, &state, &f.view, config, NULL, path);
     fixture_release(&f);
     return st;
 }

@@ -73,8 +73,8 @@ static void save_and_load(void **arg)
     fixture_init(&f, &writer, 0);
     fixture_fill(&f, 5);
     assert_int_equal(file_write_all(text("%s/tokens.json", scratch), "{}", 2), ST_OK);
-    assert_int_equal(checkpoint_save(comm, run, &state, &f.view, "out = caf\xe9\n",
-                                     text("%s/tokens.json", scratch), path),
+    assert_int_equal(fixture_save(comm, run, &state, &f.view, "out = caf\xe9\n",
+                                  text("%s/tokens.json", scratch), path),
                      ST_OK);
     fixture_release(&f);
     assert_string_equal(path, text("%s/checkpoints/step-000012", run));
@@ -114,7 +114,7 @@ static void save_again_replaces(void **arg)
         if (salt == 3)
             assert_int_equal(folder_make(text("%s/checkpoints/step-000004.old/x", run)),
                              ST_OK);
-        assert_int_equal(checkpoint_save(comm, run, &state, &f.view, NULL, NULL, path),
+        assert_int_equal(fixture_save(comm, run, &state, &f.view, NULL, NULL, path),
                          ST_OK);
         fixture_poison(&f);
         assert_int_equal(checkpoint_load(comm, path, true, &f.view, &back), ST_OK);
@@ -140,8 +140,8 @@ static void unreadable_tokens_json_only_warns(void **arg)
     fixture_init(&f, &h, 0);
     fixture_fill(&f, 1);
     capture_begin();
-    enum status st = checkpoint_save(comm, text("%s/warn", scratch), &state, &f.view, "",
-                                     text("%s/no-such-file", scratch), path);
+    enum status st = fixture_save(comm, text("%s/warn", scratch), &state, &f.view, "",
+                                  text("%s/no-such-file", scratch), path);
     const char *said = capture_end();
 
     assert_int_equal(st, ST_OK);

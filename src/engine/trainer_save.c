@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: MIT */
+/* Checkpoints of a run: when one begins, what it costs, how it ends. Between the steps
+ * the state is copied, by all workers; the rest is the saver's. */
+#include "engine/trainer_private.h"
+
+#include <inttypes.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "task/task.h"
+
+struct checkpoint_view trainer_view(struct trainer *t)
+{
+    struct checkpoint_view view = {.layout = engine_layout(t->engine),
+                                   .plan = engine_block_plan(t->engine),
+                                   .params = engine_params(t->engine)};
+
+    engine_moments(t->engine, &view.m, &view.v);
+    return view;
+}
+
+enum status trainer_new_saver(struct trainer *t)
+{
+    const struct train_options *o = t->options;
+    const struct saver_options options = {.run = o->out,
+                                          .view = trainer_view(t),
+                                          .config_text = t->config_text,
+                                          .tokens_json =
+                                              t->meta.path[0] ? t->meta.path : NULL,
+                                          .keep = o->keep,
+                                          .background = o->save == 0};
+
+    t->saved.step = t->state.step;
+    return saver_new(t->comm, &options, &t->saver);
+}
+
+struct copy_job {
+    struct saver *saver;
+    size_t piece;
+};
+
+static void do_copy(void *args, struct task_event event)
+{
+    struct copy_job *j = args;
+
+    (void)event;
+    saver_copy(j->saver, j->piece);
+}
+
+static void copy_state(struct trainer *t)
+{
+    for (size_t i = 0; i < saver_pieces(t->saver); i++) {
+        struct copy_job job = {t->saver, i};
+        struct task task = {
+            .label = "copy", .body = do_copy, .args = &job, .args_bytes = sizeof job};
+
+        task_spawn(&task);
+    }
+    task_wait_all();
+}
+
+/* After the last phase. */
+static enum status note_saved(struct trainer *t)
+{
+    struct saver_report r;
+    enum status st = ST_OK;
+
+    saver_last(t->saver, &r);
+    t->saved.seconds = r.seconds;
+    log_info("saved %s (%.1f s, training stood still for %.2f s)", r.path, r.seconds,
+             t->saved.stall_s);
+    if (t->metrics)
+        st = metrics_save(t->metrics, r.step, r.seconds, t->saved.stall_s, r.bytes);
+    return comm_agree(t->comm, st);
+}
+
+/* One phase on; `start_s` is when training stopped for it. */
+static enum status advance(struct trainer *t, double start_s)
+{
+    enum status st = saver_advance(t->saver);
+
+    t->saved.stall_s += clock_s() - start_s;
+    if (st == ST_OK && !saver_busy(t->saver))
+        st = note_saved(t);
+    return st;
+}
+
+enum status trainer_save_wait(struct trainer *t)
+{
+    enum status st = ST_OK;
+
+    while (st == ST_OK && saver_busy(t->saver))
+        st = advance(t, clock_s());
+    return st;
+}
+
+enum status trainer_save_begin(struct trainer *t)
+{
+    enum status st = trainer_save_wait(t);
+
+    if (st != ST_OK || t->saved.step == t->state.step)
+        return st;
+    /* The update of the step would be due in the next one; it is no time lost here. */
+    engine_flush(t->engine);
+    t->saved.step = t->state.step;
+    t->saved.at_s = clock_s();
+    copy_state(t);
+    st = saver_start(t->saver, &t->state);
+    t->saved.stall_s = clock_s() - t->saved.at_s;
+    if (st == ST_OK && t->options->save != 0)
+        st = trainer_save_wait(t);
+    return st;
+}
+
+void trainer_save_tell(struct trainer *t)
+{
+    engine_tell_saved(t->engine, saver_part_done(t->saver));
+}
+
+enum status trainer_save_look(struct trainer *t, const struct step_result *r)
+{
+    if (!saver_busy(t->saver) || r->saved_ranks < comm_size(t->comm))
+        return ST_OK;
+    return advance(t, clock_s());
+}
