@@ -109,11 +109,15 @@ enum exchange_engine {
 
 enum exchange_wire { WIRE_FP32, WIRE_BF16 };
 
+/* The direct engine's messages are no longer than 1 MiB. */
+enum { EXCHANGE_MESSAGE_ELEMS = 1 << 18 };
+
 struct exchange_options {
     enum exchange_engine engine;
     enum exchange_wire wire; /* of sums and their terms; direct engine only */
     size_t window_bytes;     /* receive and send windows, and scratch; 0 = 16 MiB */
-    size_t max_count; /* most elements one MPI call moves; 0 = 2^30 (less: tests) */
+    size_t max_count; /* most elements one MPI call moves; 0: EXCHANGE_MESSAGE_ELEMS in
+                         the direct engine, 2^30 in the collective one (less: tests) */
 };
 
 /* Figures since exchange_stats_reset(). */

@@ -70,8 +70,12 @@ static void set_environment(void)
 
     /* We nap ourselves; yielding inside each call would cost 10 us and more. */
     setenv("OMPI_MCA_mpi_yield_when_idle", "0", 0);
-    /* On one TCP connection two ranks that send to each other get half the rate each. */
-    setenv("OMPI_MCA_btl_tcp_links", "4", 0);
+    /* Over TCP a longer message waits for its receiver's answer, which queues behind what
+     * that rank sends itself: two ranks that send to each other get half the rate each.
+     * Up to this size, the exchange's messages and their headers, nothing is answered. */
+    setenv("OMPI_MCA_btl_tcp_eager_limit", "1052672", 0);
+    setenv("OMPI_MCA_btl_tcp_rndv_eager_limit", "1052672", 0);
+    setenv("OMPI_MCA_btl_tcp_max_send_size", "1052672", 0);
     /* Containers may forbid reading other processes: then each message prints a line. */
     if (process_vm_readv(getpid(), &local, 1, &remote, 1, 0) < 0)
         setenv("OMPI_MCA_btl_vader_single_copy_mechanism", "none", 0);

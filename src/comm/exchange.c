@@ -147,7 +147,8 @@ struct exchange_options exchange_complete_options(const struct exchange_options 
     if (o.window_bytes == 0)
         o.window_bytes = default_window_bytes;
     if (o.max_count == 0)
-        o.max_count = EXCHANGE_MAX_COUNT;
+        o.max_count = o.engine == EXCHANGE_DIRECT ? (size_t)EXCHANGE_MESSAGE_ELEMS
+                                                  : EXCHANGE_MAX_COUNT;
     require(o.max_count <= EXCHANGE_MAX_COUNT);
     require(o.wire == WIRE_FP32 || o.engine == EXCHANGE_DIRECT);
     return o;
