@@ -10,6 +10,9 @@
 
 #include "base/memory.h"
 
+/* As exchange_rows_mpi.c has them. */
+static const double rows_piece = 12288 * sizeof(float), most_rows_pieces = 16;
+
 /* ---- do all ranks behave alike? ---- */
 
 /* Partners of a rank in a round that are on other hosts. */
@@ -88,7 +91,6 @@ static enum status add_message(struct cost_lists *l, struct cost_message m)
         l->messages = grown;
         l->message_capacity = capacity;
     }
-    m.next = NO_MESSAGE;
     l->messages[l->n_messages++] = m;
     st = append(lists_stream(l, m.from, m.phase, m.round, false), id);
     return st == ST_OK ? append(lists_stream(l, m.to, m.phase, m.round, true), id) : st;
@@ -100,8 +102,8 @@ static int simulated(const struct cost_lists *l, int rank)
     return l->ranks == 1 ? 0 : rank;
 }
 
-/* Runs of memory that a transfer touches: a message each. */
-static size_t count_pieces(const struct plan *p, const struct transfer *x)
+/* Runs of memory that a transfer touches. */
+static size_t count_runs(const struct plan *p, const struct transfer *x)
 {
     const struct plan_block *b = &p->blocks[x->block];
     size_t n = 0;
@@ -109,7 +111,7 @@ static size_t count_pieces(const struct plan *p, const struct transfer *x)
     for (size_t i = b->first_piece; i < b->first_piece + b->n_pieces; i++)
         n += p->pieces[i].at < x->at + x->elems &&
              p->pieces[i].at + p->pieces[i].elems > x->at;
-    return min_size(n, UINT16_MAX);
+    return n;
 }
 
 /* Ranks of the host look into each other's memory instead. */
@@ -126,27 +128,36 @@ static double elem_bytes(const struct step_input *in, enum exchange_phase phase)
     return in->wire == WIRE_BF16 && sums ? 2 : 4;
 }
 
+/* A transfer of many short runs counts as one message with as many calls. */
 static enum status add_transfer(struct cost_lists *l, enum exchange_phase phase,
                                 int round, const struct transfer *x)
 {
     const struct plan *p = l->in->plan;
     bool memory = in_memory(p, phase, round);
-    struct cost_message m = {.bytes =
-                                 memory ? 0 : (double)x->elems * elem_bytes(l->in, phase),
-                             .block = (uint32_t)x->block,
-                             .from = simulated(l, x->from),
-                             .to = simulated(l, x->to),
-                             .peer = x->to,
-                             .calls = (uint16_t)(memory ? 1 : count_pieces(p, x)),
-                             .round = (uint8_t)round,
-                             .phase = (uint8_t)phase};
+    size_t longest = EXCHANGE_MESSAGE_ELEMS;
+    size_t messages = memory ? 1 : (x->elems + longest - 1) / longest;
+    size_t calls = memory ? 1 : max_size(1, count_runs(p, x) / messages);
+    struct cost_message m = {
+        .bytes =
+            memory ? 0 : (double)x->elems * elem_bytes(l->in, phase) / (double)messages,
+        .block = (uint32_t)x->block,
+        .from = simulated(l, x->from),
+        .to = simulated(l, x->to),
+        .peer = x->to,
+        .calls = (uint16_t)min_size(calls, UINT16_MAX),
+        .round = (uint8_t)round,
+        .phase = (uint8_t)phase};
     int op_round = phase == PHASE_REDUCE ? round : 0;
+    enum status st = ST_OK;
 
-    l->left[phase][lists_op(l, m.from, op_round, x->block)]++;
-    l->left[phase][lists_op(l, m.to, op_round, x->block)]++;
-    if (phase == PHASE_RETURN)
-        l->arriving[lists_op(l, m.to, round, x->block)]++;
-    return add_message(l, m);
+    for (size_t i = 0; i < messages && st == ST_OK; i++) {
+        l->left[phase][lists_op(l, m.from, op_round, x->block)]++;
+        l->left[phase][lists_op(l, m.to, op_round, x->block)]++;
+        if (phase == PHASE_RETURN)
+            l->arriving[lists_op(l, m.to, round, x->block)]++;
+        st = add_message(l, m);
+    }
+    return st;
 }
 
 static enum status list_round(struct cost_lists *l, enum exchange_phase phase, int round)
@@ -193,12 +204,14 @@ static enum status add_rows(struct cost_lists *l, enum traffic_phase phase, int 
                             int to, double bytes)
 {
     const struct step_input *in = l->in;
-    bool memory = in->plan->grid.host_ranks > 1 && in->host[from] == in->host[to];
+    bool memory = phase == TRAFFIC_FETCH && in->plan->grid.host_ranks > 1 &&
+                  in->host[from] == in->host[to];
+    double pieces = memory ? 1 : ceil(fmin(bytes / rows_piece, most_rows_pieces));
     struct cost_message m = {.bytes = memory ? 0 : bytes,
                              .from = simulated(l, from),
                              .to = simulated(l, to),
                              .peer = to,
-                             .calls = 1,
+                             .calls = (uint16_t)pieces,
                              .phase = (uint8_t)phase};
 
     l->rows_left[phase - TRAFFIC_FETCH][m.from]++;

@@ -109,7 +109,6 @@ struct cost_message {
     double bytes;    /* 0: told only */
     double posted_s; /* when the later side has started it */
     uint32_t block;  /* of an exchange */
-    uint32_t next;   /* behind it on its connection */
     int from, to;    /* simulated ranks */
     int peer;        /* the rank that `to` stands for */
     uint16_t calls;  /* MPI calls a side makes */

@@ -4,8 +4,7 @@
  *
  * Ranks start together, since a step begins when all have agreed on the one before. A
  * rank's workers are a pool: updates and sums go first, forward and backward have the
- * rest of it. A message is on its way when both sides have started it, one at a time
- * between two ranks. */
+ * rest of it. A message is on its way when both sides have started it. */
 #include "engine/cost_private.h"
 
 #include <math.h>
@@ -16,8 +15,16 @@
 /* As exchange_stream.c and exchange_sum.c have them. */
 enum { MOST_RUNNING = 64, LEAST_RUNNING = 8, SUM_TASK_ELEMS = 1 << 18 };
 static const double window_bytes = 16 << 20;
+/* On the way to one rank. */
+static const struct {
+    int messages;
+    double bytes;
+} most_to_peer[] = {[TRAFFIC_REDUCE] = {3, 3 << 20},
+                    [TRAFFIC_RETURN] = {2, 2 << 20},
+                    [TRAFFIC_FETCH] = {64, 1e18},
+                    [TRAFFIC_ROWS] = {64, 1e18}};
 /* A message that is longer is told first and sent when its receiver has asked for it. */
-static const double eager_bytes = 64 << 10;
+static const double eager_bytes = 1 << 20;
 /* Events closer to one another, beside a rough length of the step, count as one. */
 static const double tolerance_share = 1e-7;
 static const double least_tolerance_s = 1e-9;
@@ -69,11 +76,14 @@ struct step {
     double t, tolerance_s;
     double agreement_s;
     struct rank *ranks;
-    uint32_t *head, *tail; /* [connection] messages on it and behind it */
-    uint8_t *ready[2];     /* [operation] called; like lists.left */
-    uint8_t *has_scratch;  /* [reduction] */
-    uint32_t *slots;       /* [rank][round] scratch that is free */
-    uint8_t *open;         /* [rank][block] forward may read it */
+    struct peer {
+        int messages;
+        float bytes;
+    } * peers[TRAFFIC_PHASES]; /* [rank][peer] on the way */
+    uint8_t *ready[2];         /* [operation] called; like lists.left */
+    uint8_t *has_scratch;      /* [reduction] */
+    uint32_t *slots;           /* [rank][round] scratch that is free */
+    uint8_t *open;             /* [rank][block] forward may read it */
     struct flows flows;
     struct event *heap;
     size_t n_events, event_capacity;
@@ -245,10 +255,34 @@ static void push(struct step *s, struct rank *r, struct item item)
 
 /* ---- streams ---- */
 
-static bool has_room(const struct cost_stream *x, const struct cost_message *m)
+static struct peer *peer_of(struct step *s, const struct cost_message *m)
 {
-    return x->running < MOST_RUNNING &&
-           (x->running < LEAST_RUNNING || x->bytes_running + m->bytes <= window_bytes);
+    return &s->peers[m->phase]
+                    [(size_t)m->from * (size_t)s->in->plan->ranks + (size_t)m->peer];
+}
+
+static bool has_room(struct step *s, const struct cost_stream *x,
+                     const struct cost_message *m, bool receives)
+{
+    const struct peer *p = peer_of(s, m);
+
+    if (x->running >= MOST_RUNNING)
+        return false;
+    if (!receives && p->messages >= most_to_peer[m->phase].messages &&
+        (double)p->bytes + m->bytes > most_to_peer[m->phase].bytes)
+        return false;
+    return x->running < LEAST_RUNNING || x->bytes_running + m->bytes <= window_bytes;
+}
+
+static void count_running(struct step *s, struct cost_stream *x,
+                          const struct cost_message *m, bool receives, int sign)
+{
+    x->running += sign * m->calls;
+    x->bytes_running += sign * m->bytes;
+    if (!receives) {
+        peer_of(s, m)->messages += sign * m->calls;
+        peer_of(s, m)->bytes += (float)(sign * m->bytes);
+    }
 }
 
 /* A slot for what a block receives in a round, kept until it has been added. */
@@ -299,7 +333,8 @@ static void start_message(struct step *s, struct rank *r, uint32_t id)
     r->posted_s = fmax(r->posted_s, s->t) + net->message_s * m->calls;
     m->posted_s = fmax(m->posted_s, r->posted_s);
     if (++m->started == 2)
-        expect(s, m->posted_s + (m->bytes > eager_bytes ? 2 * net->latency_s : 0),
+        expect(s,
+               m->posted_s + (m->bytes / m->calls > eager_bytes ? 2 * net->latency_s : 0),
                EVENT_JOIN, id, 0);
 }
 
@@ -312,10 +347,9 @@ static void advance_stream(struct step *s, int rank, enum traffic_phase phase, i
         const struct cost_message *m = &s->lists.messages[x->list[x->next]];
 
         x->block = m->block;
-        if (!has_room(x, m) || !may_start(s, rank, m, receives))
+        if (!has_room(s, x, m, receives) || !may_start(s, rank, m, receives))
             return;
-        x->running += m->calls;
-        x->bytes_running += m->bytes;
+        count_running(s, x, m, receives, 1);
         start_message(s, rank_of(s, rank), x->list[x->next++]);
     }
     x->block = NO_MESSAGE;
@@ -602,11 +636,6 @@ static void see_workers(struct step *s, int rank)
 
 /* ---- messages under way ---- */
 
-static size_t connection_of(const struct step *s, const struct cost_message *m)
-{
-    return (size_t)m->from * (size_t)s->in->plan->ranks + (size_t)m->peer;
-}
-
 /* Links out and into hosts first, then those inside hosts, then the time of the ranks'
  * communication threads. */
 static void begin_flow(struct step *s, uint32_t id)
@@ -651,33 +680,10 @@ static void expect_arrival(struct step *s, uint32_t id)
 
 static void see_join(struct step *s, uint32_t id)
 {
-    const struct cost_message *m = &s->lists.messages[id];
-    size_t c = connection_of(s, m);
-
-    if (m->bytes <= 0) {
-        expect_arrival(s, id);
-        return;
-    }
-    if (s->tail[c] != NO_MESSAGE) {
-        s->lists.messages[s->tail[c]].next = id;
-        s->tail[c] = id;
-        return;
-    }
-    s->head[c] = s->tail[c] = id;
-    begin_flow(s, id);
-}
-
-static void see_flow_end(struct step *s, uint32_t id)
-{
-    const struct cost_message *m = &s->lists.messages[id];
-    size_t c = connection_of(s, m);
-
-    s->head[c] = m->next;
-    if (m->next == NO_MESSAGE)
-        s->tail[c] = NO_MESSAGE;
+    if (s->lists.messages[id].bytes > 0)
+        begin_flow(s, id);
     else
-        begin_flow(s, m->next);
-    expect_arrival(s, id);
+        expect_arrival(s, id);
 }
 
 static void leave_side(struct step *s, int rank, const struct cost_message *m,
@@ -687,8 +693,7 @@ static void leave_side(struct step *s, int rank, const struct cost_message *m,
     struct cost_stream *x = lists_stream(l, rank, m->phase, m->round, receives);
     size_t op = lists_op(l, rank, m->phase == TRAFFIC_REDUCE ? m->round : 0, m->block);
 
-    x->running -= m->calls;
-    x->bytes_running -= m->bytes;
+    count_running(s, x, m, receives, -1);
     if (m->phase == TRAFFIC_RETURN && receives &&
         --l->arriving[lists_op(l, rank, m->round, m->block)] == 0)
         for (int round = m->round + 1; round < l->rounds; round++)
@@ -792,7 +797,7 @@ static void run(struct step *s)
         double end = s->t + s->tolerance_s;
 
         while (flows_take(&s->flows, s->t, s->tolerance_s, &id))
-            see_flow_end(s, id);
+            expect_arrival(s, id);
         while (s->n_events > 0 && s->heap[0].t <= end) {
             struct event e = take_first(s);
 
@@ -867,7 +872,7 @@ static enum status allocate(struct step *s)
     size_t ranks = (size_t)s->lists.ranks;
     size_t rounds = (size_t)s->lists.rounds;
     size_t ops = ranks * rounds * s->lists.blocks;
-    size_t connections = ranks * (size_t)s->in->plan->ranks;
+    size_t peers = ranks * (size_t)s->in->plan->ranks;
     enum status st = memory_alloc(ranks, sizeof *s->ranks, "step", &s->ranks);
 
     for (int i = 0; i < 2 && st == ST_OK; i++)
@@ -878,12 +883,8 @@ static enum status allocate(struct step *s)
         st = memory_alloc(ranks * s->lists.blocks, 1, "step", &s->open);
     if (st == ST_OK)
         st = memory_alloc(ranks * rounds, sizeof *s->slots, "step", &s->slots);
-    if (st == ST_OK)
-        st = memory_alloc(connections, sizeof *s->head, "step", &s->head);
-    if (st == ST_OK)
-        st = memory_alloc(connections, sizeof *s->tail, "step", &s->tail);
-    for (size_t i = 0; i < connections && st == ST_OK; i++)
-        s->head[i] = s->tail[i] = NO_MESSAGE;
+    for (int phase = 0; phase < TRAFFIC_PHASES && st == ST_OK; phase++)
+        st = memory_alloc(peers, sizeof *s->peers[0], "step", &s->peers[phase]);
     if (st == ST_OK)
         st = flows_init(&s->flows, 2 * (size_t)s->in->hosts + 3 * ranks);
     return st;
@@ -899,8 +900,8 @@ static void release(struct step *s)
     free(s->has_scratch);
     free(s->open);
     free(s->slots);
-    free(s->head);
-    free(s->tail);
+    for (int phase = 0; phase < TRAFFIC_PHASES; phase++)
+        free(s->peers[phase]);
     free(s->heap);
     flows_release(&s->flows);
     lists_release(&s->lists);
