@@ -16,13 +16,17 @@
 #include "comm/comm_private.h"
 
 static const double spin_s = 30e-6;
-enum { FIRST_NAP_US = 20 };
+enum { FIRST_NAP_US = 20, LINE_US = 200000 };
 
 void comm_end_job(struct comm *c, int exit_code)
 {
-    /* With one rank nobody waits for us, and MPI_Abort would only add noise. */
-    if (c->size > 1)
+    /* With one rank nobody waits for us, and MPI_Abort would only add noise. MPICH's
+     * launcher drops what it has not read by then, so the line that says why goes first.
+     */
+    if (c->size > 1) {
+        usleep(LINE_US);
         MPI_Abort(MPI_COMM_WORLD, exit_code);
+    }
     _exit(exit_code);
 }
 
