@@ -91,6 +91,7 @@ static enum status add_message(struct cost_lists *l, struct cost_message m)
         l->messages = grown;
         l->message_capacity = capacity;
     }
+    m.next = NO_MESSAGE;
     l->messages[l->n_messages++] = m;
     st = append(lists_stream(l, m.from, m.phase, m.round, false), id);
     return st == ST_OK ? append(lists_stream(l, m.to, m.phase, m.round, true), id) : st;

@@ -106,14 +106,15 @@ enum { TRAFFIC_PHASES = 4 };
 #define NO_MESSAGE UINT32_MAX
 
 struct cost_message {
-    double bytes;    /* 0: told only */
-    double posted_s; /* when the later side has started it */
-    uint32_t block;  /* of an exchange */
-    int from, to;    /* simulated ranks */
-    int peer;        /* the rank that `to` stands for */
-    uint16_t calls;  /* MPI calls a side makes */
+    double bytes;   /* 0: told only */
+    double ready_s; /* at the receiver: posted, and later the last byte there as well */
+    uint32_t block; /* of an exchange */
+    uint32_t next;  /* behind it on its connection */
+    int from, to;   /* simulated ranks */
+    int peer;       /* the rank that `to` stands for */
+    uint16_t calls; /* MPI calls a side makes */
     uint8_t round, phase;
-    uint8_t started; /* by how many sides */
+    bool is_posted, has_arrived; /* at the receiver */
 };
 
 /* Messages in the order in which one side starts them. */

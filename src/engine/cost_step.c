@@ -4,7 +4,8 @@
  *
  * Ranks start together, since a step begins when all have agreed on the one before. A
  * rank's workers are a pool: updates and sums go first, forward and backward have the
- * rest of it. A message is on its way when both sides have started it. */
+ * rest of it. A message is on its way when its sender has started it, behind what the
+ * sender has sent to the same rank before, and is there when it was received as well. */
 #include "engine/cost_private.h"
 
 #include <math.h>
@@ -23,8 +24,6 @@ static const struct {
                     [TRAFFIC_RETURN] = {2, 2 << 20},
                     [TRAFFIC_FETCH] = {64, 1e18},
                     [TRAFFIC_ROWS] = {64, 1e18}};
-/* A message that is longer is told first and sent when its receiver has asked for it. */
-static const double eager_bytes = 1 << 20;
 /* Events closer to one another, beside a rough length of the step, count as one. */
 static const double tolerance_share = 1e-7;
 static const double least_tolerance_s = 1e-9;
@@ -76,10 +75,11 @@ struct step {
     double t, tolerance_s;
     double agreement_s;
     struct rank *ranks;
+    uint32_t *head, *tail; /* [connection] messages on it and behind it */
     struct peer {
         int messages;
         float bytes;
-    } * peers[TRAFFIC_PHASES]; /* [rank][peer] on the way */
+    } * peers[TRAFFIC_PHASES]; /* [connection] on the way */
     uint8_t *ready[2];         /* [operation] called; like lists.left */
     uint8_t *has_scratch;      /* [reduction] */
     uint32_t *slots;           /* [rank][round] scratch that is free */
@@ -255,10 +255,14 @@ static void push(struct step *s, struct rank *r, struct item item)
 
 /* ---- streams ---- */
 
+static size_t connection_of(const struct step *s, const struct cost_message *m)
+{
+    return (size_t)m->from * (size_t)s->in->plan->ranks + (size_t)m->peer;
+}
+
 static struct peer *peer_of(struct step *s, const struct cost_message *m)
 {
-    return &s->peers[m->phase]
-                    [(size_t)m->from * (size_t)s->in->plan->ranks + (size_t)m->peer];
+    return &s->peers[m->phase][connection_of(s, m)];
 }
 
 static bool has_room(struct step *s, const struct cost_stream *x,
@@ -325,17 +329,19 @@ static bool may_start(struct step *s, int rank, const struct cost_message *m,
     }
 }
 
-static void start_message(struct step *s, struct rank *r, uint32_t id)
+static void start_message(struct step *s, struct rank *r, uint32_t id, bool receives)
 {
     struct cost_message *m = &s->lists.messages[id];
-    const struct network *net = s->in->network;
 
-    r->posted_s = fmax(r->posted_s, s->t) + net->message_s * m->calls;
-    m->posted_s = fmax(m->posted_s, r->posted_s);
-    if (++m->started == 2)
-        expect(s,
-               m->posted_s + (m->bytes / m->calls > eager_bytes ? 2 * net->latency_s : 0),
-               EVENT_JOIN, id, 0);
+    r->posted_s = fmax(r->posted_s, s->t) + s->in->network->message_s * m->calls;
+    if (!receives) {
+        expect(s, r->posted_s, EVENT_JOIN, id, 0);
+        return;
+    }
+    m->ready_s = fmax(m->ready_s, r->posted_s);
+    m->is_posted = true;
+    if (m->has_arrived)
+        expect(s, m->ready_s, EVENT_LEAVE, id, 0);
 }
 
 static void advance_stream(struct step *s, int rank, enum traffic_phase phase, int round,
@@ -350,7 +356,7 @@ static void advance_stream(struct step *s, int rank, enum traffic_phase phase, i
         if (!has_room(s, x, m, receives) || !may_start(s, rank, m, receives))
             return;
         count_running(s, x, m, receives, 1);
-        start_message(s, rank_of(s, rank), x->list[x->next++]);
+        start_message(s, rank_of(s, rank), x->list[x->next++], receives);
     }
     x->block = NO_MESSAGE;
 }
@@ -669,23 +675,6 @@ static double latency_of(const struct step *s, const struct cost_message *m)
                                                   : in->network->latency_s;
 }
 
-static void expect_arrival(struct step *s, uint32_t id)
-{
-    const struct cost_message *m = &s->lists.messages[id];
-    struct rank *to = rank_of(s, m->to);
-
-    to->posted_s = fmax(to->posted_s, s->t) + s->in->network->message_s * m->calls;
-    expect(s, fmax(to->posted_s, s->t + latency_of(s, m)), EVENT_LEAVE, id, 0);
-}
-
-static void see_join(struct step *s, uint32_t id)
-{
-    if (s->lists.messages[id].bytes > 0)
-        begin_flow(s, id);
-    else
-        expect_arrival(s, id);
-}
-
 static void leave_side(struct step *s, int rank, const struct cost_message *m,
                        bool receives)
 {
@@ -712,12 +701,49 @@ static void leave_side(struct step *s, int rank, const struct cost_message *m,
         returned(s, rank, m->block);
 }
 
-static void see_leave(struct step *s, uint32_t id)
+/* The last byte has left: the sender is done with it. */
+static void see_sent(struct step *s, uint32_t id)
+{
+    struct cost_message *m = &s->lists.messages[id];
+    struct rank *to = rank_of(s, m->to);
+
+    to->posted_s = fmax(to->posted_s, s->t) + s->in->network->message_s * m->calls;
+    m->ready_s = fmax(m->ready_s, fmax(to->posted_s, s->t + latency_of(s, m)));
+    m->has_arrived = true;
+    if (m->is_posted)
+        expect(s, m->ready_s, EVENT_LEAVE, id, 0);
+    leave_side(s, m->from, m, false);
+}
+
+static void see_join(struct step *s, uint32_t id)
 {
     const struct cost_message *m = &s->lists.messages[id];
+    size_t c = connection_of(s, m);
 
-    leave_side(s, m->from, m, false);
-    leave_side(s, m->to, m, true);
+    if (m->bytes <= 0) {
+        see_sent(s, id);
+        return;
+    }
+    if (s->tail[c] != NO_MESSAGE) {
+        s->lists.messages[s->tail[c]].next = id;
+        s->tail[c] = id;
+        return;
+    }
+    s->head[c] = s->tail[c] = id;
+    begin_flow(s, id);
+}
+
+static void see_flow_end(struct step *s, uint32_t id)
+{
+    const struct cost_message *m = &s->lists.messages[id];
+    size_t c = connection_of(s, m);
+
+    s->head[c] = m->next;
+    if (m->next == NO_MESSAGE)
+        s->tail[c] = NO_MESSAGE;
+    else
+        begin_flow(s, m->next);
+    see_sent(s, id);
 }
 
 /* ---- the step ---- */
@@ -735,7 +761,7 @@ static void see(struct step *s, struct event e)
         see_join(s, e.id);
         break;
     case EVENT_LEAVE:
-        see_leave(s, e.id);
+        leave_side(s, s->lists.messages[e.id].to, &s->lists.messages[e.id], true);
         break;
     case EVENT_WORKERS:
         if (!is_stale(s, &e))
@@ -797,7 +823,7 @@ static void run(struct step *s)
         double end = s->t + s->tolerance_s;
 
         while (flows_take(&s->flows, s->t, s->tolerance_s, &id))
-            expect_arrival(s, id);
+            see_flow_end(s, id);
         while (s->n_events > 0 && s->heap[0].t <= end) {
             struct event e = take_first(s);
 
@@ -872,7 +898,7 @@ static enum status allocate(struct step *s)
     size_t ranks = (size_t)s->lists.ranks;
     size_t rounds = (size_t)s->lists.rounds;
     size_t ops = ranks * rounds * s->lists.blocks;
-    size_t peers = ranks * (size_t)s->in->plan->ranks;
+    size_t connections = ranks * (size_t)s->in->plan->ranks;
     enum status st = memory_alloc(ranks, sizeof *s->ranks, "step", &s->ranks);
 
     for (int i = 0; i < 2 && st == ST_OK; i++)
@@ -884,7 +910,13 @@ static enum status allocate(struct step *s)
     if (st == ST_OK)
         st = memory_alloc(ranks * rounds, sizeof *s->slots, "step", &s->slots);
     for (int phase = 0; phase < TRAFFIC_PHASES && st == ST_OK; phase++)
-        st = memory_alloc(peers, sizeof *s->peers[0], "step", &s->peers[phase]);
+        st = memory_alloc(connections, sizeof *s->peers[0], "step", &s->peers[phase]);
+    if (st == ST_OK)
+        st = memory_alloc(connections, sizeof *s->head, "step", &s->head);
+    if (st == ST_OK)
+        st = memory_alloc(connections, sizeof *s->tail, "step", &s->tail);
+    for (size_t i = 0; i < connections && st == ST_OK; i++)
+        s->head[i] = s->tail[i] = NO_MESSAGE;
     if (st == ST_OK)
         st = flows_init(&s->flows, 2 * (size_t)s->in->hosts + 3 * ranks);
     return st;
@@ -900,6 +932,8 @@ static void release(struct step *s)
     free(s->has_scratch);
     free(s->open);
     free(s->slots);
+    free(s->head);
+    free(s->tail);
     for (int phase = 0; phase < TRAFFIC_PHASES; phase++)
         free(s->peers[phase]);
     free(s->heap);
