@@ -49,6 +49,30 @@ for model in run run.bin; do
 done
 cmp "$tmp/run.text" "$tmp/run.bin.text" || fail "the texts differ"
 
+# The tokenizer travels with the model: byte and character ids fit into other programs' files.
+tr '\n' ' ' <"$tmp/text" >"$tmp/line" && printf 'é€🤗' >>"$tmp/line"
+"$WEFT" tokenize --char --quiet --val-fraction 0 --out "$tmp/chars" "$tmp/line"
+"$WEFT" train --quiet --data "$tmp/chars" --model L=1,H=2,C=16,T=16 --batch 2 --steps 1 \
+    --threads 1 --out "$tmp/char-run"
+for run in run char-run; do
+    from=$tmp/$run
+    for to in safetensors weft gguf weft; do
+        "$WEFT" convert --from "$from" --to "$to" --out "$from.$to" 2>"$tmp/log" ||
+            fail "$from to $to: $(cat "$tmp/log")"
+        grep -q "warning" "$tmp/log" && fail "$from to $to: $(cat "$tmp/log")"
+        from=$from.$to
+        "$WEFT" generate --model "$from" --prompt "static " --max-tokens 9 --temperature 0 \
+            >"$from.text"
+        "$WEFT" generate --model "$tmp/$run" --prompt "static " --max-tokens 9 \
+            --temperature 0 | cmp - "$from.text" || fail "$from: another text"
+        "$WEFT" info "$from" | grep -q "^tokens_json .*/" || fail "$from: no tokenizer"
+    done
+done
+grep -q '"code_points"' "$from/tokens.json" || fail "characters are no characters any more"
+# What knows of no tokenizer says so.
+"$WEFT" convert --from "$golden/tiny_a_model.bin" --to gguf --out "$tmp/bare.gguf" 2>"$tmp/log"
+grep -q "warning: .*found no tokenizer" "$tmp/log" || fail "does not say what is missing"
+
 # What info says of the run, and of one that has no checkpoint yet.
 "$WEFT" info "$tmp/run" >"$tmp/info"
 grep -q "sizes right" "$tmp/info" || fail "info does not say what it looked at"
@@ -61,16 +85,38 @@ rc=0
 grep -q "begun: no checkpoint yet" "$tmp/log" || fail "does not say that there is none"
 
 # A vocabulary without a line break has another first character.
-tr '\n' ' ' <"$tmp/text" >"$tmp/line"
-"$WEFT" tokenize --char --quiet --out "$tmp/chars" "$tmp/line"
-"$WEFT" train --quiet --data "$tmp/chars" --model L=1,H=2,C=16,T=16 --batch 2 --steps 1 \
-    --threads 1 --out "$tmp/char-run"
 "$WEFT" generate --model "$tmp/char-run" --max-tokens 5 >"$tmp/generated"
 [ "$(wc -c <"$tmp/generated")" -eq 6 ] || fail "not five characters and a line break"
 
-# More ids than the model has.
+# GPT-2's vocabulary goes through all of them, its table byte for byte.
 vocab=${WEFT_VOCAB:-$WEFT_SOURCE/vocab/vocab.bpe}
 if [ -e "$vocab" ]; then
+    head -c 3000 "$tmp/text" >"$tmp/short"
+    "$WEFT" tokenize --vocab "$vocab" --quiet --val-fraction 0 --out "$tmp/bpe" "$tmp/short"
+    "$WEFT" train --quiet --data "$tmp/bpe" --model L=1,H=1,C=4,T=16 --batch 2 --steps 1 \
+        --threads 1 --out "$tmp/bpe-run"
+    from=$tmp/bpe-run
+    for to in gguf safetensors weft llmc; do
+        "$WEFT" convert --from "$from" --to "$to" --out "$tmp/bpe.$to"
+        from=$tmp/bpe.$to
+    done
+    cmp "$vocab" "$tmp/bpe.safetensors/merges.txt" || fail "not the table"
+    cmp "$vocab" "$tmp/bpe.weft/vocab.bpe" || fail "not the table"
+    [ ! -e "${vocab%vocab.bpe}encoder.json" ] || python3 -c 'import json, sys
+a, b = (json.load(open(p, encoding="utf-8")) for p in sys.argv[1:])
+sys.exit(a != b)' "${vocab%vocab.bpe}encoder.json" "$tmp/bpe.safetensors/vocab.json" ||
+        fail "vocab.json is not OpenAI's encoder.json"
+    # --vocab gives a model its tokenizer.
+    "$WEFT" convert --from "$tmp/bpe.llmc" --to gguf --vocab "$vocab" --out "$tmp/again"
+    cmp "$tmp/again" "$tmp/bpe.gguf" || fail "another GGUF file"
+
+    # More ids than the model has.
+    rc=0
+    "$WEFT" convert --from "$tmp/run.bin" --to gguf --vocab "$vocab" --out "$tmp/many" \
+        2>"$tmp/log" || rc=$?
+    [ "$rc" -eq 2 ] || fail "exit code $rc for a tokenizer too large"
+    grep -q "tokenizer of 50257 ids, needs at most the model's 257" "$tmp/log" ||
+        fail "does not name both sizes"
     rc=0
     "$WEFT" generate --model "$tmp/run.bin" --vocab "$vocab" 2>"$tmp/log" || rc=$?
     [ "$rc" -eq 2 ] || fail "exit code $rc for a vocabulary too large"
