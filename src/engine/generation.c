@@ -187,7 +187,7 @@ static enum status pass(struct run *r, struct generation_stats *stats)
     double start = clock_s();
     enum status st = ST_OK;
 
-    fill_pass(r, decoder_shape(r->d)->T);
+    fill_pass(r, decoder_room(r->d));
     decoder_pass(r->d, r->rows, r->n_rows, sample, r);
     for (size_t i = 0; i < r->n_outputs && st == ST_OK; i++)
         st = take(r, r->outputs[i]);
@@ -209,7 +209,7 @@ static bool seat_texts(struct run *r, struct generation *texts, size_t n, size_t
 
         for (; !s->text && *next < n; (*next)++) {
             texts[*next].new_tokens = 0;
-            begin_text(s, &texts[*next], decoder_shape(r->d)->T);
+            begin_text(s, &texts[*next], decoder_room(r->d));
             if (r->o->max_tokens == 0)
                 end_text(s, GENERATION_LENGTH);
         }

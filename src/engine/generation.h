@@ -5,11 +5,11 @@
  * for the next. A text depends on its prompt, its stream and the options only: not on the
  * others, on how many there are at a time, or on the threads.
  *
- * Beyond the context. Positions are learned, so a full cache cannot be moved along. When
- * a text has T tokens in its context, the older half is forgotten: the newest max(1, T/2)
- * tokens are computed again from position 0 on, and the text goes on. A prompt longer
- * than T begins with its last T tokens. Each forgetting costs one pass over T/2 tokens,
- * so a long text costs about twice a short one's time a token.
+ * Beyond the context, which is the T positions of the decoder's room. Positions are
+ * learned, so a full cache cannot be moved along. When a text has T tokens in its
+ * context, the older half is forgotten: the newest max(1, T/2) tokens are computed again
+ * from position 0 on, and the text goes on. A prompt longer than T begins with its last T
+ * tokens. Each forgetting costs one pass over T/2 tokens, many rows at a time.
  */
 #ifndef WEFT_ENGINE_GENERATION_H
 #define WEFT_ENGINE_GENERATION_H

@@ -266,6 +266,9 @@ static void train_loop(void *arg)
             st = stop || last ? save(t) : trainer_save_begin(t);
         if (st == ST_OK)
             st = evaluated;
+        /* After a save, which so does not wait for it. */
+        if (st == ST_OK && !stop && due(t->state.step, t->options->sample_every))
+            trainer_sample(t);
         if (st == ST_OK && stop)
             st = say_stopped(t);
     }
@@ -384,6 +387,7 @@ static enum status run(struct trainer *t)
         st = trainer_new_saver(t);
     if (st != ST_OK)
         return st;
+    trainer_samples_open(t);
     engine_run(t->engine, train_loop, t);
     if (t->st == ST_OK)
         say_done(t);
@@ -398,6 +402,7 @@ enum status train_run(struct comm *c, struct train_options *o)
     enum status st = run(&t);
 
     saver_free(t.saver);
+    trainer_samples_close(&t);
     engine_free(t.engine);
     metrics_close(t.metrics);
     shards_close(t.train);

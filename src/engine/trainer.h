@@ -28,6 +28,8 @@ struct train_options {
     const char *block_bytes; /* a size, "auto" or "one" */
     const char *network;     /* what `weft bench network` wrote, or NULL */
     size_t eval_every, eval_batches;
+    size_t sample_every;
+    const char *sample_prompt; /* NULL: the beginning of a document */
     size_t save_every, keep;
     int save;               /* 0 in the background, 1 blocking */
     const char *time_limit; /* "23h50m", or NULL */

@@ -47,6 +47,7 @@ struct trainer {
     double peak_flops;     /* of all ranks' workers together */
     struct engine *engine;
     struct metrics *metrics; /* rank 0 */
+    struct samples *samples; /* rank 0; NULL: none */
     struct run_state state;
     char *config_text;
     enum status st; /* of the loop; agreed */
@@ -94,6 +95,13 @@ MUST_USE enum status trainer_save_wait(struct trainer *t);
 void trainer_save_tell(struct trainer *t);
 /* After a step: goes on with a running save when all ranks have said so. */
 MUST_USE enum status trainer_save_look(struct trainer *t, const struct step_result *r);
+
+/* ---- trainer_sample.c: texts in the log; what goes wrong with them is a warning ---- */
+/* With --sample-every: tokenizer, prompt and memory, on rank 0. LOCAL. */
+void trainer_samples_open(struct trainer *t);
+/* One text. COLLECTIVE: the update that is due is done first. */
+void trainer_sample(struct trainer *t);
+void trainer_samples_close(struct trainer *t);
 
 /* ---- trainer_memory.c ---- */
 /* What a rank takes at the very least; no overflow, whatever the shape. LOCAL, pure. */

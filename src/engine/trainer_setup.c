@@ -364,6 +364,7 @@ enum status trainer_same_everywhere(struct trainer *t)
                               (double)(t->data_hash >> 12),
                               (double)o->eval_every,
                               (double)o->save_every,
+                              (double)o->sample_every,
                               (double)o->keep,
                               (double)o->dry_run,
                               (double)t->has_start,
