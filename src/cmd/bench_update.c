@@ -19,7 +19,7 @@ enum { MOST_ROWS = 4096, MOST_VISITS = 100000 };
 /* As typed. */
 struct update_options {
     const char *model, *strategies, *engines, *layouts, *block_bytes, *overlap, *split;
-    const char *wire, *schedules, *roots, *memory, *isa;
+    const char *wire, *schedules, *roots, *memory, *naps, *isa;
     size_t threads;
     double compute_s;
     bool one_root, quiet, help;
@@ -45,6 +45,7 @@ enum which {
     SCHEDULES,
     ROOTS,
     MEMORY,
+    NAPS,
     N_LISTS
 };
 
@@ -111,6 +112,9 @@ static enum status read_lists(const struct update_options *o, size_t ranks,
     if (st == ST_OK)
         st = bench_read_sizes("roots", o->roots, 1, ranks, lists[ROOTS].size,
                               &lists[ROOTS].n);
+    if (st == ST_OK)
+        st = bench_read_sizes("longest-nap", o->naps, 0, 1000000, lists[NAPS].size,
+                              &lists[NAPS].n);
     return st;
 }
 
@@ -138,6 +142,7 @@ static bool settle(const struct comm *c, struct update_setup *s)
         s->wire = WIRE_FP32;
         s->schedule = SCHEDULE_AUTO;
         s->split_embedding = s->one_root = false;
+        s->longest_nap_us = COMM_LONGEST_NAP_US;
     }
     return true;
 }
@@ -173,6 +178,7 @@ static struct update_setup setup_at(const struct list lists[N_LISTS],
     s.schedule = (enum grid_schedule)lists[SCHEDULES].word[at[SCHEDULES]];
     s.roots = (int)lists[ROOTS].size[at[ROOTS]];
     s.host_memory = lists[MEMORY].word[at[MEMORY]];
+    s.longest_nap_us = (int)lists[NAPS].size[at[NAPS]];
     s.one_root = one_root;
     return s;
 }
@@ -357,6 +363,7 @@ static void print_help(const struct option_row *table)
         "run\n"
         "  hidden   time with messages in flight, without the exposed\n"
         "  idle     time without a task to run, for whatever reason\n"
+        "  comm CPU processor time of a rank's communication thread\n"
         "  MB/rank  sent by a rank in a step; planned: as the block plan says (without "
         "the "
         "rows\n           of a split embedding); balance: the most of any rank over the "
@@ -384,7 +391,8 @@ enum status bench_update(int argc, char **argv, int *exit_code)
                                .wire = "fp32",
                                .schedules = "auto",
                                .roots = "1",
-                               .memory = "on"};
+                               .memory = "on",
+                               .naps = "500"};
     struct update_bench b = {
         .batch = 1, .accum = 1, .steps = 3, .warmup = 2, .rounds = 3};
     struct option_row table[] = {
@@ -421,6 +429,10 @@ enum status bench_update(int argc, char **argv, int *exit_code)
         {"one-root", OPTION_SWITCH, &o.one_root, NULL,
          "beside each row of reduce-broadcast one with rank 0 as the only root", 0, 0},
         {"host-memory", OPTION_TEXT, &o.memory, "LIST", "of on, off", 0, 0},
+        {"longest-nap", OPTION_TEXT, &o.naps, "LIST",
+         "microseconds that the communication thread may nap while nothing moves; 0: it "
+         "polls without pause",
+         0, 0},
         {"network", OPTION_TEXT, &b.network, "FILE",
          "figures of bench network, for the bound of the wire", 0, 0},
         {"json", OPTION_TEXT, &b.json, "FILE", "write the rows there as well", 0, 0},

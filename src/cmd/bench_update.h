@@ -24,6 +24,7 @@ struct update_setup {
     enum grid_schedule schedule;
     enum exchange_wire wire;
     int roots;
+    int longest_nap_us; /* of the communication thread */
     bool one_block, one_root, overlap, split_embedding, host_memory;
 };
 
@@ -33,6 +34,7 @@ enum update_figure {
     UPDATE_EXPOSED, /* means over ranks from here on */
     UPDATE_HIDDEN,
     UPDATE_IDLE,
+    UPDATE_COMM_CPU, /* of the communication thread */
     UPDATE_FIGURES
 };
 

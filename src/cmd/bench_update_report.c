@@ -52,19 +52,21 @@ static void strategy_text(const struct update_setup *s, char *buf, size_t buf_by
 
 const char *update_name(const struct update_setup *s, char *buf, size_t buf_bytes)
 {
-    char strategy[48], block[16] = "auto";
+    char strategy[48], block[16] = "auto", nap[32] = "";
 
     strategy_text(s, strategy, sizeof strategy);
     if (s->one_block)
         (void)snprintf(block, sizeof block, "one");
     else if (s->block_bytes)
         bench_format_bytes((double)s->block_bytes, block, sizeof block);
+    if (s->longest_nap_us != COMM_LONGEST_NAP_US)
+        (void)snprintf(nap, sizeof nap, ", naps %d us", s->longest_nap_us);
     (void)snprintf(
-        buf, buf_bytes, "%s, %s, %s, blocks %s%s%s%s%s%s%s", strategy, engine_name(s),
+        buf, buf_bytes, "%s, %s, %s, blocks %s%s%s%s%s%s%s%s", strategy, engine_name(s),
         layout_name(s->layout), block, s->schedule ? ", " : "",
         s->schedule ? schedule_name(s) : "", s->wire == WIRE_BF16 ? ", bf16" : "",
         s->split_embedding ? ", split" : "", s->host_memory ? ", shared memory" : "",
-        s->overlap ? "" : ", no overlap");
+        s->overlap ? "" : ", no overlap", nap);
     return buf;
 }
 
@@ -132,11 +134,11 @@ static double predicted_bytes(const struct update_row *row)
 
 /* ---- table ---- */
 
-enum { N_COLUMNS = 9, CELL = 40 };
+enum { N_COLUMNS = 10, CELL = 40 };
 
-static const char *const column_names[N_COLUMNS] = {"strategy", "engine", "layout",
-                                                    "block",    "rounds", "wire",
-                                                    "split",    "memory", "overlap"};
+static const char *const column_names[N_COLUMNS] = {
+    "strategy", "engine", "layout", "block",   "rounds",
+    "wire",     "split",  "memory", "overlap", "nap us"};
 
 static void fill_cells(const struct update_row *row, char cells[N_COLUMNS][CELL])
 {
@@ -151,6 +153,7 @@ static void fill_cells(const struct update_row *row, char cells[N_COLUMNS][CELL]
     (void)snprintf(cells[6], CELL, "%s", on_off(s->split_embedding));
     (void)snprintf(cells[7], CELL, "%s", s->host_memory ? "shared" : "own");
     (void)snprintf(cells[8], CELL, "%s", on_off(s->overlap));
+    (void)snprintf(cells[9], CELL, "%d", s->longest_nap_us);
 }
 
 /* Width of each column, 0 for one that says the same in all rows (but the first). */
@@ -213,9 +216,9 @@ static void print_head(const struct update_bench *b, const size_t width[N_COLUMN
     for (int c = 0; c < N_COLUMNS; c++)
         if (width[c] > 0)
             printf("%-*s  ", (int)width[c], column_names[c]);
-    printf("%8s %17s %8s %8s %8s %9s %9s %7s %7s %8s %8s %6s\n", "step s",
-           "least .. most", "exposed", "hidden", "idle", "MB/rank", "planned", "msgs",
-           "balance", "compute", "wire", "/bound");
+    printf("%8s %17s %8s %8s %8s %8s %9s %9s %7s %7s %8s %8s %6s\n", "step s",
+           "least .. most", "exposed", "hidden", "idle", "comm CPU", "MB/rank", "planned",
+           "msgs", "balance", "compute", "wire", "/bound");
 }
 
 static void print_number(int width, int digits, double x)
@@ -260,10 +263,9 @@ void update_print(struct update_bench *b)
         print_cells(width, cells);
         print_row(b, &b->rows[i]);
     }
-    printf(
-        "\n%zu steps a row; exposed, hidden, idle: means over ranks; /bound: step over "
-        "the larger of compute%s\n",
-        b->rows[0].n, b->link_Bps > 0 ? " and wire" : "; --network gives the wire");
+    printf("\n%zu steps a row; exposed to comm CPU: means over ranks; /bound: step over "
+           "the larger of compute%s\n",
+           b->rows[0].n, b->link_Bps > 0 ? " and wire" : "; --network gives the wire");
 }
 
 /* ---- JSON ---- */
@@ -275,7 +277,7 @@ static json_t *setup_json(const struct update_bench *b, const struct update_row 
     return json_pack(
         "{s:s, s:s, s:s, s:f, s:I, s:i, s:s, s:i, s:b, s:b, s:b, s:s, s:b, s:i, s:i, "
         "s:s, "
-        "s:s, s:I, s:I, s:I, s:i}",
+        "s:s, s:I, s:I, s:I, s:i, s:i}",
         "strategy", strategy_ops(s->strategy)->name, "engine", engine_name(s), "layout",
         layout_name(s->layout), "block_bytes", row->block_bytes, "blocks",
         (json_int_t)row->blocks, "roots", s->roots, "schedule", schedule_name(s),
@@ -283,7 +285,8 @@ static json_t *setup_json(const struct update_bench *b, const struct update_row 
         "split_embedding", s->split_embedding, "wire", wire_name(s), "host_memory",
         s->host_memory, "ranks", comm_size(b->comm), "hosts", b->hosts, "library",
         comm_library(b->comm), "model", b->model, "batch", (json_int_t)b->batch, "seq",
-        (json_int_t)b->seq, "accum", (json_int_t)b->accum, "threads", b->workers);
+        (json_int_t)b->seq, "accum", (json_int_t)b->accum, "threads", b->workers,
+        "longest_nap_us", s->longest_nap_us);
 }
 
 static void set(json_t *row, const char *name, double x)
@@ -306,6 +309,7 @@ static json_t *row_json(struct update_bench *b, struct update_row *row)
     set(out, "exposed_s", median(row->figures[UPDATE_EXPOSED], row->n));
     set(out, "hidden_s", median(row->figures[UPDATE_HIDDEN], row->n));
     set(out, "idle_s", median(row->figures[UPDATE_IDLE], row->n));
+    set(out, "comm_cpu_s", median(row->figures[UPDATE_COMM_CPU], row->n));
     set(out, "bytes_per_rank", row->bytes);
     set(out, "bytes_predicted", predicted_bytes(row));
     set(out, "messages", row->messages);

@@ -205,6 +205,7 @@ static void keep_step(struct update_row *row, const struct step_result *r)
     row->figures[UPDATE_EXPOSED][n] = r->comm_exposed_s;
     row->figures[UPDATE_HIDDEN][n] = r->comm_busy_s - r->comm_exposed_s;
     row->figures[UPDATE_IDLE][n] = r->idle_s;
+    row->figures[UPDATE_COMM_CPU][n] = r->comm_cpu_s;
 }
 
 /* Ranks come to one figure a step; in one go, not between steps. */
@@ -404,7 +405,9 @@ static enum status visit_row(struct update_bench *b, struct update_row *row, boo
     if (st == ST_OK && first)
         st = describe_row(b, row, &o, v.engine);
     if (st == ST_OK) {
+        comm_set_longest_nap(b->comm, row->setup.longest_nap_us);
         engine_run(v.engine, do_visit, &v);
+        comm_set_longest_nap(b->comm, COMM_LONGEST_NAP_US);
         st = comm_agree(b->comm, v.status);
     }
     engine_free(v.engine);

@@ -176,6 +176,15 @@ class Bench(unittest.TestCase):
         self.assertGreater(rows[1]["link_bytes"], 1.4 * rows[0]["link_bytes"])
 
     @unittest.skipIf(SERIAL, "built without MPI")
+    def test_naps(self):
+        rows = self.rows("--compute", 0.1, "--strategies", "2", "--longest-nap", "0,500",
+                         "--host-memory", "off", ranks=2)
+        self.assertEqual([r["longest_nap_us"] for r in rows], [0, 500])
+        polling, napping = (r["comm_cpu_s"] for r in rows)
+        self.assertGreater(napping, 0)
+        self.assertGreater(polling, 2 * napping)
+
+    @unittest.skipIf(SERIAL, "built without MPI")
     def test_simulated_compute_and_bounds(self):
         (TMP / "network.json").write_text(json.dumps(NETWORK))
         rows = self.rows("--compute", 0.05, "--network", TMP / "network.json",
