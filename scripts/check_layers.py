@@ -15,13 +15,14 @@ import tempfile
 
 # Which other modules each module may include. Reading downwards is reading the layers.
 LEAVES = {"base"}
-BELOW_ENGINE = {"base", "kernels", "comm", "task", "data", "model", "optim", "checkpoint"}
+BELOW_ENGINE = {"base", "kernels", "comm", "task", "data", "report", "model", "optim", "checkpoint"}
 MAY_INCLUDE = {
     "base": set(),
     "kernels": LEAVES,
     "comm": LEAVES,
     "task": LEAVES,
     "data": LEAVES,
+    "report": LEAVES,
     "model": {"base", "kernels"},
     "optim": {"base", "kernels"},
     "checkpoint": {"base", "kernels", "comm", "data", "model"},

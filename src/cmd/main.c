@@ -27,6 +27,7 @@ const struct command command_table[] = {
     {"info", cmd_info, "say what a file or run folder is and whether it is whole", false,
      true},
     {"plan", cmd_plan, "predict memory, messages and step time of a job", false, true},
+    {"report", cmd_report, "draw runs as curves, in one HTML file", false, true},
     {"check", cmd_check, "test this machine: kernels, tasks, MPI", false, false},
     {"bench", cmd_bench, "measure network, update, products, kernels, steps", false,
      false},

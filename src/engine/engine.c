@@ -518,6 +518,7 @@ static void read_result(struct engine *e, double seconds, struct step_result *ou
                                 .save = e->agreed[4] > 0,
                                 .saved_ranks = (int)e->agreed[5],
                                 .step_s = seconds,
+                                .compute_s = tasks.busy_s / tasks.workers,
                                 .comm_busy_s = traffic.busy_s,
                                 .idle_s = tasks.all_idle_s,
                                 .comm_bytes = traffic.bytes_sent,

@@ -104,6 +104,7 @@ struct step_result {
     bool save;             /* a rank called engine_request_save */
     int saved_ranks;       /* that have said engine_tell_saved(e, true) */
     double step_s;         /* wall time of the window */
+    double compute_s;      /* inside task bodies: mean over workers */
     double comm_busy_s;    /* with communication in flight, on this rank */
     double comm_exposed_s; /* all workers idle while tasks were unfinished */
     double comm_cpu_s;     /* CPU time of the communication thread */

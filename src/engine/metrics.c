@@ -7,13 +7,19 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/files.h"
 #include "base/memory.h"
 
-struct metrics {
+/* One of the files. */
+struct lines {
     char path[PATH_MAX];
     FILE *file;
+};
+
+struct metrics {
+    struct lines numbers, events;
 };
 
 /* Keeps the lines whose step is at most first_step. */
@@ -52,6 +58,19 @@ static enum status drop_later_lines(const char *path, uint64_t first_step)
     return st;
 }
 
+static enum status name_lines(struct lines *l, const char *run, const char *name)
+{
+    if (snprintf(l->path, sizeof l->path, "%s/%s", run, name) >= (int)sizeof l->path)
+        return fail(ST_IO, "%s: path too long", run);
+    return ST_OK;
+}
+
+static enum status open_lines(struct lines *l)
+{
+    l->file = fopen(l->path, "ae");
+    return l->file ? ST_OK : fail(ST_IO, "%s: cannot open: %s", l->path, strerror(errno));
+}
+
 enum status metrics_open(const char *run, uint64_t first_step, struct metrics **out)
 {
     struct metrics *m = NULL;
@@ -60,12 +79,15 @@ enum status metrics_open(const char *run, uint64_t first_step, struct metrics **
     *out = NULL;
     if (st != ST_OK)
         return st;
-    if (snprintf(m->path, sizeof m->path, "%s/metrics.jsonl", run) >= (int)sizeof m->path)
-        st = fail(ST_IO, "%s: path too long", run);
+    st = name_lines(&m->numbers, run, "metrics.jsonl");
     if (st == ST_OK)
-        st = drop_later_lines(m->path, first_step);
-    if (st == ST_OK && !(m->file = fopen(m->path, "ae")))
-        st = fail(ST_IO, "%s: cannot open: %s", m->path, strerror(errno));
+        st = name_lines(&m->events, run, "events.jsonl");
+    if (st == ST_OK)
+        st = drop_later_lines(m->numbers.path, first_step);
+    if (st == ST_OK)
+        st = open_lines(&m->numbers);
+    if (st == ST_OK)
+        st = open_lines(&m->events);
     if (st == ST_OK) {
         *out = m;
         m = NULL;
@@ -78,13 +100,15 @@ void metrics_close(struct metrics *m)
 {
     if (!m)
         return;
-    if (m->file)
-        fclose(m->file);
+    if (m->numbers.file)
+        fclose(m->numbers.file);
+    if (m->events.file)
+        fclose(m->events.file);
     free(m);
 }
 
 /* One line in one write, so that a reader never sees half of one. */
-static enum status write_line(struct metrics *m, json_t *object)
+static enum status write_line(struct lines *l, json_t *object)
 {
     char *text =
         object ? json_dumps(object, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
@@ -92,34 +116,103 @@ static enum status write_line(struct metrics *m, json_t *object)
 
     json_decref(object);
     if (!text)
-        return fail(ST_NOMEM, "%s: no memory for a line", m->path);
-    if (fprintf(m->file, "%s\n", text) < 0 || fflush(m->file) != 0)
-        st = fail(ST_IO, "%s: cannot write: %s", m->path, strerror(errno));
+        return fail(ST_NOMEM, "%s: no memory for a line", l->path);
+    if (fprintf(l->file, "%s\n", text) < 0 || fflush(l->file) != 0)
+        st = fail(ST_IO, "%s: cannot write: %s", l->path, strerror(errno));
     free(text);
     return st;
 }
 
 enum status metrics_step(struct metrics *m, const struct metrics_step *s)
 {
+    const struct account *a = &s->account;
+
     return write_line(
-        m, json_pack("{s:I, s:f, s:f, s:f, s:I, s:f, s:f, s:f, s:f, s:f, s:f}", "step",
-                     (json_int_t)s->step, "loss", s->loss, "lr", s->lr, "grad_norm",
-                     s->grad_norm, "tokens", (json_int_t)s->tokens, "step_s", s->step_s,
-                     "tokens_per_s", s->tokens_per_s, "mfu", s->mfu, "comm_busy_s",
-                     s->comm_busy_s, "comm_exposed_s", s->comm_exposed_s, "comm_cpu_s",
-                     s->comm_cpu_s));
+        &m->numbers,
+        json_pack("{s:I, s:f, s:f, s:f, s:I, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f}",
+                  "step", (json_int_t)s->step, "loss", s->loss, "lr", s->lr, "grad_norm",
+                  s->grad_norm, "tokens", (json_int_t)s->tokens, "step_s", a->wall_s,
+                  "tokens_per_s", s->tokens_per_s, "mfu", s->mfu, "compute_s",
+                  a->compute_s, "comm_busy_s", a->exposed_s + a->hidden_s,
+                  "comm_exposed_s", a->exposed_s, "idle_s", a->idle_s, "comm_cpu_s",
+                  s->comm_cpu_s));
 }
 
 enum status metrics_eval(struct metrics *m, uint64_t step, double val_loss)
 {
-    return write_line(
-        m, json_pack("{s:I, s:f}", "step", (json_int_t)step, "val_loss", val_loss));
+    return write_line(&m->numbers, json_pack("{s:I, s:f}", "step", (json_int_t)step,
+                                             "val_loss", val_loss));
+}
+
+/* ---- events ---- */
+
+static json_t *event(const char *name, uint64_t step)
+{
+    return json_pack("{s:s, s:I, s:I}", "event", name, "step", (json_int_t)step, "time",
+                     (json_int_t)time(NULL));
+}
+
+/* Adds what `more` holds to an event; both may be NULL for want of memory. */
+static json_t *with(json_t *event, json_t *more)
+{
+    int rc = event && more ? json_object_update(event, more) : -1;
+
+    json_decref(more);
+    if (rc == 0)
+        return event;
+    json_decref(event);
+    return NULL;
+}
+
+enum status metrics_start(struct metrics *m, const struct metrics_start *s)
+{
+    json_t *more = json_pack(
+        "{s:I, s:i, s:i, s:s?, s:s, s:s, s:s, s:s, s:s, s:f, s:f, s:f}", "steps",
+        (json_int_t)s->steps, "ranks", s->ranks, "workers", s->workers, "from", s->from,
+        "version", WEFT_VERSION, "strategy", s->strategy, "kernels", s->kernels, "tasks",
+        s->tasks, "library", s->library, "tokens_a_step", s->tokens_a_step, "parameters",
+        s->parameters, "peak_flops", s->peak_flops);
+
+    return write_line(&m->events, with(event("start", s->step), more));
+}
+
+/* One number of every rank's account. */
+static json_t *column(const struct account *of_rank, size_t ranks, size_t number)
+{
+    json_t *out = json_array();
+
+    for (size_t r = 0; r < ranks; r++)
+        if (json_array_append_new(
+                out, json_real(((const double *)&of_rank[r])[number])) != 0) {
+            json_decref(out);
+            return NULL;
+        }
+    return out;
+}
+
+enum status metrics_ranks(struct metrics *m, uint64_t step, uint64_t steps,
+                          const struct account *of_rank, size_t ranks)
+{
+    static const char *const names[ACCOUNT_NUMBERS] = {"compute_s", "exposed_s", "idle_s",
+                                                       "hidden_s", "wall_s"};
+    json_t *line = with(event("ranks", step), json_pack("{s:I}", "n", (json_int_t)steps));
+
+    for (size_t i = 0; i < ACCOUNT_NUMBERS && line; i++)
+        line = with(line, json_pack("{s:o}", names[i], column(of_rank, ranks, i)));
+    return write_line(&m->events, line);
+}
+
+enum status metrics_end(struct metrics *m, uint64_t step, const char *why)
+{
+    return write_line(&m->events,
+                      with(event("end", step), json_pack("{s:s}", "why", why)));
 }
 
 enum status metrics_save(struct metrics *m, uint64_t step, double seconds, double stall_s,
                          uint64_t bytes)
 {
-    return write_line(m, json_pack("{s:I, s:f, s:f, s:I}", "step", (json_int_t)step,
-                                   "save_s", seconds, "save_stall_s", stall_s,
-                                   "save_bytes", (json_int_t)bytes));
+    return write_line(&m->numbers,
+                      json_pack("{s:I, s:f, s:f, s:I}", "step", (json_int_t)step,
+                                "save_s", seconds, "save_stall_s", stall_s, "save_bytes",
+                                (json_int_t)bytes));
 }

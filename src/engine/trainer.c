@@ -146,7 +146,9 @@ static double share_of_peak(const struct trainer *t, double tokens, double secon
 static enum status record_step(struct trainer *t, const struct step_result *r, double lr)
 {
     double tokens = (double)(t->sampler.batch * t->eo.seq);
+    struct account account = account_of(r);
 
+    trainer_account(t, &account);
     if (!t->metrics)
         return ST_OK;
     return metrics_step(t->metrics,
@@ -155,11 +157,9 @@ static enum status record_step(struct trainer *t, const struct step_result *r, d
                                                .lr = lr,
                                                .grad_norm = r->grad_norm,
                                                .tokens = t->state.tokens,
-                                               .step_s = r->step_s,
                                                .tokens_per_s = tokens / r->step_s,
                                                .mfu = share_of_peak(t, tokens, r->step_s),
-                                               .comm_busy_s = r->comm_busy_s,
-                                               .comm_exposed_s = r->comm_exposed_s,
+                                               .account = account,
                                                .comm_cpu_s = r->comm_cpu_s});
 }
 
@@ -218,7 +218,14 @@ static enum status one_step(struct trainer *t, struct progress *bar,
     t->state.wall_s += r->step_s;
     t->longest_step_s = fmax(t->longest_step_s, r->step_s);
     show_step(t, r, lr, bar);
-    note_recorded(recorded, record_step(t, r, lr));
+    enum status st = record_step(t, r, lr);
+
+    if (trainer_account_is_due(t)) {
+        enum status shared = trainer_share_account(t);
+
+        st = st == ST_OK ? shared : st;
+    }
+    note_recorded(recorded, st);
     return trainer_save_look(t, r);
 }
 
@@ -277,6 +284,11 @@ static void train_loop(void *arg)
 
     engine_flush(t->engine);
     progress_clear_line();
+    if (t->metrics && recorded.st == ST_OK)
+        note_recorded(&recorded, metrics_end(t->metrics, t->state.step,
+                                             st == ST_OK        ? "done"
+                                             : st == ST_STOPPED ? "stopped"
+                                                                : "failed"));
     t->st = comm_agree(t->comm, st == ST_OK || st == ST_STOPPED ? tell_recorded(&recorded)
                                                                 : ST_OK);
     if (t->st == ST_OK)

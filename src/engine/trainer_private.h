@@ -42,9 +42,11 @@ struct trainer {
         double loss, step_s, exposed_s;
         double line_at_s;
     } unseen;
-    double longest_step_s; /* seen so far; what a stop in time has to leave */
-    uint64_t eval_windows; /* of each evaluation; 0: off */
-    double peak_flops;     /* of all ranks' workers together */
+    double longest_step_s;  /* seen so far; what a stop in time has to leave */
+    uint64_t eval_windows;  /* of each evaluation; 0: off */
+    double peak_flops;      /* of all ranks' workers together */
+    struct account account; /* of this rank since all ranks' were last told ... */
+    uint64_t account_steps; /* ... in so many steps */
     struct engine *engine;
     struct metrics *metrics; /* rank 0 */
     struct samples *samples; /* rank 0; NULL: none */
@@ -102,6 +104,17 @@ void trainer_samples_open(struct trainer *t);
 /* One text. COLLECTIVE: the update that is due is done first. */
 void trainer_sample(struct trainer *t);
 void trainer_samples_close(struct trainer *t);
+
+/* ---- trainer_account.c ---- */
+struct account account_of(const struct step_result *r);
+/* Adds a step to this rank's account. */
+void trainer_account(struct trainer *t, const struct account *step);
+/* The ranks tell each other about a hundred times a run; the same answer on all. */
+bool trainer_account_is_due(const struct trainer *t);
+/* Gathers the accounts and starts new ones. COLLECTIVE; status of this rank's file. */
+MUST_USE enum status trainer_share_account(struct trainer *t);
+/* Writes the event; on the rank that has metrics. */
+MUST_USE enum status trainer_note_start(struct trainer *t);
 
 /* ---- trainer_memory.c ---- */
 /* What a rank takes at the very least; no overflow, whatever the shape. LOCAL, pure. */

@@ -501,6 +501,8 @@ enum status trainer_open_run(struct trainer *t)
             st = metrics_open(t->options->out, t->resumed ? t->start.state.step : 0,
                               &t->metrics);
         if (st == ST_OK)
+            st = trainer_note_start(t);
+        if (st == ST_OK)
             warn_disk_space(t);
     }
     return comm_agree(t->comm, st);

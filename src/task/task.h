@@ -53,6 +53,7 @@ enum { TASK_PRIORITY_MAX = 1000 };
 
 /* What the workers did since task_stats_reset(). */
 struct task_stats {
+    int workers;       /* threads that run bodies */
     uint64_t tasks;    /* bodies run */
     double busy_s;     /* sum over workers of time inside bodies */
     double all_idle_s; /* wall time in which no body ran while tasks were unfinished */

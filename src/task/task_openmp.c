@@ -502,7 +502,8 @@ void task_stats_reset(void)
 
 void task_stats_get(struct task_stats *out)
 {
-    *out = (struct task_stats){.all_idle_s = meter_idle_s(&team.meter)};
+    *out = (struct task_stats){.workers = team.threads - 1,
+                               .all_idle_s = meter_idle_s(&team.meter)};
     for (int i = 0; i < team.threads; i++) {
         out->tasks += team.slots[i].tasks;
         out->busy_s += team.slots[i].busy_s;

@@ -94,6 +94,7 @@ void task_stats_reset(void)
 void task_stats_get(struct task_stats *out)
 {
     *out = serial.stats;
+    out->workers = 1;
 }
 
 void task_profile_start(void)
