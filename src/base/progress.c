@@ -18,6 +18,14 @@ static const char redraw[] = "\r\033[K";
 /* True while a live line without a final newline stands on the terminal. */
 static atomic_bool line_is_open;
 
+/* https://no-color.org: set and not empty. */
+static bool wants_no_color(void)
+{
+    const char *set = getenv("NO_COLOR");
+
+    return set && *set;
+}
+
 static bool can_redraw(void)
 {
     const char *term = getenv("TERM");
@@ -48,51 +56,70 @@ void progress_clear_line(void)
     }
 }
 
-/* A wrapped line could not be redrawn in place. The escape at its head takes no room. */
-static size_t cut_to_terminal(size_t bytes)
+/* A wrapped line could not be redrawn in place: fields that do not fit are left out. */
+static size_t cut_to_terminal(const char *text, size_t bytes)
 {
     struct winsize size;
-    size_t room;
 
     if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0)
         return bytes;
-    room = strlen(redraw) + size.ws_col - 1;
-    return bytes < room ? bytes : room;
+    size_t room = size.ws_col - 1;
+
+    if (bytes <= room)
+        return bytes;
+    for (size_t n = room; n > 0; n--)
+        if (text[n] == ' ' && text[n + 1] == ' ')
+            return n;
+    return room;
+}
+
+/* "train 312/850 steps (37 %)  ETA 1m22s  ...", without a final newline. */
+static size_t compose(const struct progress *p, double done, const char *extra, bool last,
+                      char *line, size_t line_bytes)
+{
+    double elapsed = clock_s() - p->start_s;
+    double rate = elapsed > 0 ? (done - p->first) / elapsed : 0;
+    char time[16];
+    int n = snprintf(line, line_bytes, "%s %.6g", p->label, done);
+    size_t at = (size_t)n;
+
+#define ADD(...)                                                                         \
+    do {                                                                                 \
+        if (at < line_bytes)                                                             \
+            at += (size_t)snprintf(line + at, line_bytes - at, __VA_ARGS__);             \
+    } while (0)
+    if (p->total > 0)
+        ADD("/%.6g %s (%.0f %%)", p->total, p->unit, 100 * done / p->total);
+    else
+        ADD(" %s", p->unit);
+    if (last)
+        ADD("  %.3g %s/s, took %s", rate, p->unit,
+            format_duration(elapsed, time, sizeof time));
+    else if (p->total > 0 && rate > 0)
+        ADD("  ETA %s", format_duration((p->total - done) / rate, time, sizeof time));
+    if (extra)
+        ADD("  %s", extra);
+#undef ADD
+    return at < line_bytes ? at : line_bytes - 1;
 }
 
 static void draw(struct progress *p, double done, const char *extra, bool last)
 {
-    char line[512];
-    char eta[16];
-    double elapsed = clock_s() - p->start_s;
-    double rate = elapsed > 0 ? (done - p->first) / elapsed : 0;
-    size_t n = 0;
+    char text[480];
+    char line[sizeof text + 64];
+    size_t n = compose(p, done, extra, last, text, sizeof text);
+    const char *end = p->live && !last ? "" : "\n";
 
-    n += (size_t)snprintf(line, sizeof line, "%s%s ",
-                          p->live ? redraw : "weft: ", p->label);
-    if (p->total > 0)
-        n += (size_t)snprintf(line + n, sizeof line - n, "%.6g/%.6g %s (%.0f %%)", done,
-                              p->total, p->unit, 100 * done / p->total);
-    else
-        n += (size_t)snprintf(line + n, sizeof line - n, "%.6g %s", done, p->unit);
-    if (extra && n < sizeof line)
-        n += (size_t)snprintf(line + n, sizeof line - n, "  %s", extra);
-    if (n >= sizeof line)
-        n = sizeof line - 1;
-    if (last)
-        n += (size_t)snprintf(line + n, sizeof line - n, "  %.3g %s/s, took %s", rate,
-                              p->unit, format_duration(elapsed, eta, sizeof eta));
-    else if (p->total > 0 && rate > 0)
-        n += (size_t)snprintf(line + n, sizeof line - n, "  ETA %s",
-                              format_duration((p->total - done) / rate, eta, sizeof eta));
-    if (n >= sizeof line - 1)
-        n = sizeof line - 2;
     if (p->live)
-        n = cut_to_terminal(n);
-    if (!p->live || last)
-        line[n++] = '\n';
+        n = cut_to_terminal(text, n);
+    size_t label = strlen(p->label) < n ? strlen(p->label) : n;
+    int bytes =
+        snprintf(line, sizeof line, "%s%s%.*s%s%.*s%s",
+                 p->live ? redraw : "weft: ", p->color ? "\033[1;36m" : "", (int)label,
+                 text, p->color ? "\033[0m" : "", (int)(n - label), text + label, end);
+
     atomic_store(&line_is_open, p->live && !last);
-    ssize_t ignored = write(STDERR_FILENO, line, n);
+    ssize_t ignored = write(STDERR_FILENO, line, (size_t)bytes);
     (void)ignored;
 }
 
@@ -105,6 +132,7 @@ void progress_begin(struct progress *p, const char *label, const char *unit, dou
                            .start_s = clock_s(),
                            .live = can_redraw(),
                            .enabled = enabled};
+    p->color = p->live && !wants_no_color();
     p->last_s = p->start_s;
 }
 

@@ -1,7 +1,9 @@
 /* progress.h - one live line on stderr for long work.
  *
- * On a terminal the line is redrawn in place at most ten times a second; elsewhere (and
- * with TERM=dumb) a plain line is written at most every 10 seconds and once at the end.
+ * On a terminal the line is redrawn in place at most ten times a second, in the width the
+ * terminal has then: what does not fit is left out, field by field from the end. With
+ * NO_COLOR set it has no colours. Elsewhere (and with TERM=dumb) a plain line is written
+ * at most every 10 seconds and once at the end.
  * Only the thread that began a progress updates it; only one is alive at a time.
  */
 #ifndef WEFT_BASE_PROGRESS_H
@@ -18,12 +20,14 @@ struct progress {
     double start_s;
     double last_s;
     bool live;    /* stderr is a terminal that can redraw */
+    bool color;   /* and shows colours, unless NO_COLOR is set */
     bool enabled; /* false: every call is a no-op (other ranks, --quiet) */
 };
 
 void progress_begin(struct progress *p, const char *label, const char *unit, double total,
                     bool enabled);
-/* Shows `done` of total with rate and time left; `extra` (may be NULL) is appended. */
+/* Shows `done` of total and the time left; `extra` (may be NULL) follows: fields with two
+ * blanks between them, the most important first. */
 void progress_update(struct progress *p, double done, const char *extra);
 /* Last line: 100 %, total time and mean rate. */
 void progress_end(struct progress *p, double done);

@@ -23,6 +23,7 @@ enum status cmd_convert(int argc, char **argv, int *exit_code);
 enum status cmd_info(int argc, char **argv, int *exit_code);
 enum status cmd_plan(int argc, char **argv, int *exit_code);
 enum status cmd_report(int argc, char **argv, int *exit_code);
+enum status cmd_watch(int argc, char **argv, int *exit_code);
 enum status cmd_check(int argc, char **argv, int *exit_code);
 enum status cmd_bench(int argc, char **argv, int *exit_code);
 enum status cmd_help(int argc, char **argv, int *exit_code);

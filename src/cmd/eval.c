@@ -406,7 +406,7 @@ static enum status run(struct evaluation *e, enum status st)
     st = comm_agree(e->comm, st == ST_OK ? open_all(e) : st);
     if (st != ST_OK)
         return st;
-    e->workers = cores_workers(e->comm, e->o.threads);
+    e->workers = cores_workers(e->comm, e->o.threads, NULL);
     st = comm_agree(e->comm, allocate(e));
     if (st == ST_OK && e->o.data)
         st = evaluate_data(e);

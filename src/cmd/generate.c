@@ -275,7 +275,7 @@ static enum status run(struct generator *g, struct comm *comm)
         st = loaded_read(&g->model);
     if (st != ST_OK)
         return st;
-    g->workers = cores_workers(comm, g->o.threads);
+    g->workers = cores_workers(comm, g->o.threads, NULL);
     st = make_decoder(g, longest);
     if (st != ST_OK)
         return st;

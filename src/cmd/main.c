@@ -28,6 +28,7 @@ const struct command command_table[] = {
      true},
     {"plan", cmd_plan, "predict memory, messages and step time of a job", false, true},
     {"report", cmd_report, "draw runs as curves, in one HTML file", false, true},
+    {"watch", cmd_watch, "follow a run from another terminal", false, true},
     {"check", cmd_check, "test this machine: kernels, tasks, MPI", false, false},
     {"bench", cmd_bench, "measure network, update, products, kernels, steps", false,
      false},

@@ -103,25 +103,50 @@ static bool line_is_due(const struct trainer *t, double now_s)
     return t->unseen.steps >= every && now_s - t->unseen.line_at_s >= least_s;
 }
 
-/* Loss, speed and exposed time are means since the last line. */
+static double share_of_peak(const struct trainer *t, double tokens, double seconds)
+{
+    return shape_train_flops(&t->eo.shape, t->eo.seq, tokens) / (seconds * t->peak_flops);
+}
+
+/* Shown values, the most important first; see progress.h. */
+static void format_figures(const struct trainer *t, const struct figures *f, double lr,
+                           double norm, char *out, size_t out_bytes)
+{
+    double tokens = (double)(t->sampler.batch * t->eo.seq);
+    char exposed[40] = "";
+    char mfu[40] = "";
+
+    if (comm_size(t->comm) > 1)
+        (void)snprintf(exposed, sizeof exposed, "  exposed %.0f %%",
+                       100 * f->exposed_s / f->step_s);
+    if (t->peak_flops > 0)
+        (void)snprintf(mfu, sizeof mfu, "  MFU %.0f %%",
+                       100 * share_of_peak(t, tokens, f->step_s / f->weight));
+    (void)snprintf(out, out_bytes, "loss %.4f  %.0f tokens/s%s%s  lr %.3g  norm %.3g",
+                   f->loss / f->weight, f->weight * tokens / f->step_s, exposed, mfu, lr,
+                   norm);
+}
+
+/* Older steps count `keep` times as much as before: 1 sums, less forgets. */
+static void add_figures(struct figures *f, double keep, const struct step_result *r)
+{
+    f->weight = keep * f->weight + 1;
+    f->loss = keep * f->loss + r->loss;
+    f->step_s = keep * f->step_s + r->step_s;
+    f->exposed_s = keep * f->exposed_s + r->comm_exposed_s;
+}
+
+/* Lines of the log show means since the line before, the live line a running mean. */
 static void show_step(struct trainer *t, const struct step_result *r, double lr,
                       struct progress *bar)
 {
+    const double live_keep = 0.95;
     double now_s = clock_s();
-    double n = (double)++t->unseen.steps;
-    double tokens = n * (double)(t->sampler.batch * t->eo.seq);
-    char exposed[40] = "";
-    char text[160];
+    char text[200];
 
-    t->unseen.loss += r->loss;
-    t->unseen.step_s += r->step_s;
-    t->unseen.exposed_s += r->comm_exposed_s;
-    if (comm_size(t->comm) > 1)
-        (void)snprintf(exposed, sizeof exposed, "  exposed %.0f %%",
-                       100 * t->unseen.exposed_s / t->unseen.step_s);
-    (void)snprintf(text, sizeof text, "loss %.4f  %.0f tokens/s%s  lr %.3g  norm %.3g",
-                   t->unseen.loss / n, tokens / t->unseen.step_s, exposed, lr,
-                   r->grad_norm);
+    t->unseen.steps++;
+    add_figures(&t->unseen.figures, 1, r);
+    add_figures(&t->live, live_keep, r);
     if (line_is_due(t, now_s)) {
         double done = (double)t->state.step - bar->first;
         char eta[16];
@@ -129,18 +154,15 @@ static void show_step(struct trainer *t, const struct step_result *r, double lr,
         format_duration((now_s - bar->start_s) / done *
                             (double)(t->steps - t->state.step),
                         eta, sizeof eta);
+        format_figures(t, &t->unseen.figures, lr, r->grad_norm, text, sizeof text);
         log_info("step %" PRIu64 "/%" PRIu64 "  %s  ETA %s", t->state.step, t->steps,
                  text, eta);
         memset(&t->unseen, 0, sizeof t->unseen);
         t->unseen.line_at_s = now_s;
     } else if (bar->live) {
+        format_figures(t, &t->live, lr, r->grad_norm, text, sizeof text);
         progress_update(bar, (double)t->state.step, text);
     }
-}
-
-static double share_of_peak(const struct trainer *t, double tokens, double seconds)
-{
-    return shape_train_flops(&t->eo.shape, t->eo.seq, tokens) / (seconds * t->peak_flops);
 }
 
 static enum status record_step(struct trainer *t, const struct step_result *r, double lr)
@@ -371,7 +393,7 @@ static enum status run(struct trainer *t)
         st = trainer_same_everywhere(t);
     if (st != ST_OK)
         return st;
-    t->eo.workers = cores_workers(t->comm, t->options->threads);
+    t->eo.workers = cores_workers(t->comm, t->options->threads, &t->cores);
     /* What the workers of all ranks can do when all work. */
     task_run(t->eo.workers, measure_peak, t);
     comm_sum(t->comm, &t->peak_flops, 1);

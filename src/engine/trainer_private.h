@@ -8,9 +8,15 @@
 #include "checkpoint/saver.h"
 #include "data/sampler.h"
 #include "data/shards.h"
+#include "engine/cores.h"
 #include "engine/engine.h"
 #include "engine/metrics.h"
 #include "engine/trainer.h"
+
+/* Weighted sums of what lines show; divided by the weight they are means. */
+struct figures {
+    double weight, loss, step_s, exposed_s;
+};
 
 struct trainer {
     struct comm *comm;
@@ -39,9 +45,11 @@ struct trainer {
     } saved;
     struct { /* steps since the last line the user saw */
         uint64_t steps;
-        double loss, step_s, exposed_s;
+        struct figures figures;
         double line_at_s;
     } unseen;
+    struct figures live;    /* running means, for the live line */
+    struct cores cores;     /* of this rank */
     double longest_step_s;  /* seen so far; what a stop in time has to leave */
     uint64_t eval_windows;  /* of each evaluation; 0: off */
     double peak_flops;      /* of all ranks' workers together */

@@ -546,6 +546,10 @@ static void print_banner(const struct trainer *t, const struct engine_plan *plan
     log_info("machine: %d worker%s a rank; kernels %s, products %s, tasks %s, MPI %s",
              e->workers, e->workers == 1 ? "" : "s", e->kernels->isa, gemm_library(),
              task_backend(), comm_library(t->comm));
+    log_info("binding: %d rank%s on this host of %d cores; %d rank%s may use %d core%s%s",
+             t->cores.on_host, t->cores.on_host == 1 ? "" : "s", t->cores.host_cores,
+             t->cores.sharers, t->cores.sharers == 1 ? "" : "s", t->cores.own,
+             t->cores.own == 1 ? "" : "s", t->cores.sharers == 1 ? "" : " together");
     if (P > 1)
         log_info(
             "update: %s, engine %s, %d round%s, %zu blocks of %.0f KiB, busiest "
