@@ -98,6 +98,10 @@ static void fill_table(struct option_row *table, struct train_options *o,
          "save and stop (exit code 4) before this much time is over: 23h50m", 0, 0},
         {"log-every", OPTION_SIZE, &o->log_every, "N",
          "steps between log lines; 0: about 50 lines a run", 0, 0},
+        {"trace", OPTION_SWITCH, &o->trace, NULL,
+         "record tasks and messages, and write a timeline to RUN/trace at the end", 0, 0},
+        {"trace-steps", OPTION_SIZE, &o->trace_steps, "N",
+         "newest steps that the timeline keeps", 0, 0},
         {"trace-data", OPTION_SWITCH, &o->trace_data, NULL,
          "log the first token of every row of every step", 0, 0},
         {"dry-run", OPTION_SWITCH, &o->dry_run, NULL,
@@ -166,7 +170,8 @@ enum status cmd_train(int argc, char **argv, int *exit_code)
                               .seed = 1,
                               .block_bytes = "auto",
                               .roots = 1,
-                              .keep = 2};
+                              .keep = 2,
+                              .trace_steps = 4};
     struct option_row table[MAX_OPTIONS];
     const char *config = NULL;
     bool help = false;

@@ -60,6 +60,10 @@ void comm_max(struct comm *c, double *values, size_t n);                 /* COLL
 void comm_broadcast(struct comm *c, void *data, size_t bytes, int root); /* COLLECTIVE */
 /* Rank r's `bytes` land at out + r * bytes on every rank. */
 void comm_gather_all(struct comm *c, const void *mine, size_t bytes, void *out);
+/* Seconds to add to this rank's clock_s() for rank 0's at that time, from the quickest of
+ * some messages to and fro: right to half the time such a message takes. COLLECTIVE,
+ * while no exchange has anything in flight. */
+double comm_clock_offset(struct comm *c);
 /* ST_OK when all ranks hold the same `bytes`, else ST_BUG on all ranks naming `what` and
  * the first differing rank. COLLECTIVE. Here and in exchange_new and comm_self_test a
  * failure has the same fail_text() on all ranks and nothing is printed: pass it to

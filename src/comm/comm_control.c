@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /* Small blocking operations. The caller sleeps; the communication thread starts a
  * non-blocking call for it and tests it among everything else it does. */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/memory.h"
 #include "comm/comm_private.h"
@@ -285,4 +287,71 @@ void control_free_comm(struct comm *c, MPI_Comm *comm)
     if (*comm != MPI_COMM_NULL)
         control_run(c, start_free, &n);
     *comm = MPI_COMM_NULL;
+}
+
+/* ---- clocks ---- */
+
+enum { CLOCK_TAG = 1, CLOCK_TURNS = 16 };
+
+/* Rank 0 answers each question with its time. */
+static void answer_clock(struct comm *c, int peer)
+{
+    for (int i = 0; i < CLOCK_TURNS; i++) {
+        double now_s;
+
+        mpi_check(c,
+                  MPI_Recv(&now_s, 1, MPI_DOUBLE, peer, CLOCK_TAG, c->control,
+                           MPI_STATUS_IGNORE),
+                  "MPI_Recv");
+        now_s = clock_s();
+        mpi_check(c, MPI_Send(&now_s, 1, MPI_DOUBLE, peer, CLOCK_TAG, c->control),
+                  "MPI_Send");
+    }
+}
+
+/* The answer was given half-way between question and answer, as well as can be known; the
+ * quickest turn leaves the least doubt. */
+static double ask_clock(struct comm *c)
+{
+    double offset = 0;
+    double quickest_s = (double)INFINITY;
+
+    for (int i = 0; i < CLOCK_TURNS; i++) {
+        double asked_s = clock_s();
+        double there_s;
+
+        mpi_check(c, MPI_Send(&asked_s, 1, MPI_DOUBLE, 0, CLOCK_TAG, c->control),
+                  "MPI_Send");
+        mpi_check(c,
+                  MPI_Recv(&there_s, 1, MPI_DOUBLE, 0, CLOCK_TAG, c->control,
+                           MPI_STATUS_IGNORE),
+                  "MPI_Recv");
+        double now_s = clock_s();
+
+        if (now_s - asked_s < quickest_s) {
+            quickest_s = now_s - asked_s;
+            offset = there_s - (asked_s + now_s) / 2;
+        }
+    }
+    return offset;
+}
+
+/* Blocking calls, since nothing else is under way. */
+static void start_clock(struct control *op)
+{
+    struct comm *c = op->comm;
+    double *offset = op->args;
+
+    for (int peer = 1; peer < c->size && c->rank == 0; peer++)
+        answer_clock(c, peer);
+    *offset = c->rank == 0 ? 0 : ask_clock(c);
+}
+
+double comm_clock_offset(struct comm *c)
+{
+    double offset = 0;
+
+    if (c->size > 1)
+        control_run(c, start_clock, &offset);
+    return offset;
 }

@@ -117,6 +117,7 @@ struct stream {
     } * to_peer; /* [ranks] of sends; NULL: not bounded */
     MPI_Request requests[STREAM_MOST];
     const struct message *running[STREAM_MOST];
+    double began_s[STREAM_MOST]; /* while traces are recorded */
 };
 
 /* Sends and receives of each round of each phase. */
@@ -147,12 +148,22 @@ struct traffic {
         char **free_slots; /* x->size[round].slots of them */
         size_t n_free;
     } scratch[GRID_MAX_DIGITS];
-    size_t open; /* operations seen and not complete */
+    size_t open;             /* operations seen and not complete */
+    uint32_t turn[N_PHASES]; /* how often each phase has been opened */
     struct agreement *agreement;
     MPI_Request agree_request;
     double agree_mine[EXCHANGE_AGREE_MAX];
     double *agree_all;
+    double agree_seen_s;
 };
+
+/* ---- comm_trace.c: what is recorded while trace_is_on() ---- */
+
+void trace_message(const struct stream *s, const struct message *m, double began_s,
+                   size_t bytes);
+void trace_block_op(const struct traffic *t, const struct block_op *op);
+/* An operation of no block: label, when it was seen, bytes sent. */
+void trace_other_op(const char *label, double seen_s, uint64_t bytes);
 
 bool traffic_advance(struct traffic *t); /* true when something started or completed */
 bool traffic_pending(const struct traffic *t);

@@ -125,6 +125,12 @@ void comm_gather_all(struct comm *c, const void *mine, size_t bytes, void *out)
     memmove(out, mine, bytes);
 }
 
+double comm_clock_offset(struct comm *c)
+{
+    (void)c;
+    return 0;
+}
+
 enum status comm_same(struct comm *c, const void *data, size_t bytes, const char *what)
 {
     (void)c;

@@ -13,6 +13,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/trace.h"
 #include "comm/comm_private.h"
 
 static const double spin_s = 30e-6;
@@ -143,6 +144,7 @@ void *comm_thread_main(void *comm)
     struct comm *c = comm;
     enum status st;
 
+    trace_set_lane(TRACE_COMMUNICATION);
     /* The kernel may add 50 us to every nap unless told. */
     (void)prctl(PR_SET_TIMERSLACK, 1000ul, 0ul, 0ul, 0ul);
     st = comm_mpi_begin(c);

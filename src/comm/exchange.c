@@ -7,7 +7,9 @@
 #include <stdlib.h>
 #include <time.h>
 
+#include "base/clock.h"
 #include "base/memory.h"
+#include "base/trace.h"
 #include "comm/exchange_private.h"
 
 static const size_t default_window_bytes = (size_t)16 << 20;
@@ -351,6 +353,7 @@ static void call(struct exchange *x, enum exchange_phase phase, size_t i, comm_d
     require(!atomic_exchange(&op->called, true));
     op->done = done;
     op->arg = arg;
+    op->called_s = trace_is_on() ? clock_s() : 0;
     atomic_fetch_add(&x->open[phase], 1);
     atomic_fetch_add(&x->called[phase], 1);
     if (!x->traffic) {

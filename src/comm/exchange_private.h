@@ -38,9 +38,12 @@ struct block_op {
     comm_done done;
     void *arg;
     atomic_bool called;
+    double called_s; /* while traces are recorded */
     /* communication thread only */
-    bool ready;  /* called, and seen by the communication thread */
-    size_t left; /* messages of this rank that are not complete */
+    bool ready;     /* called, and seen by the communication thread */
+    size_t left;    /* messages of this rank that are not complete */
+    double moved_s; /* when the first of them started; 0: none has */
+    uint64_t bytes; /* of those that have started */
 };
 
 /* What this rank adds to a block in one round. */

@@ -3,7 +3,9 @@
  * the owners, on a communicator of their own. One operation at a time. */
 #include <stdlib.h>
 
+#include "base/clock.h"
 #include "base/memory.h"
+#include "base/trace.h"
 #include "comm/comm_private.h"
 
 /* Rows go in messages that MPI libraries send at once, without asking the receiver first:
@@ -18,6 +20,8 @@ struct rows_traffic {
     MPI_Request *requests; /* 2 * ranks * MOST_PIECES */
     int *indices;
     int n_requests, n_left;
+    double seen_s; /* while traces are recorded */
+    uint64_t bytes;
 };
 
 static size_t piece_elems(size_t elems)
@@ -53,6 +57,7 @@ static void add_send(struct rows_traffic *t, const float *from, size_t elems, in
                             t->mpi, &t->requests[t->n_requests++]),
                   "MPI_Isend");
         traffic_count(t->rows->x->traffic, n * sizeof(float));
+        t->bytes += n * sizeof(float);
         at += piece;
     } while (at < elems);
 }
@@ -97,7 +102,13 @@ static void finish(struct rows_traffic *t)
 {
     struct exchange_rows *r = t->rows;
 
+    static const char *const labels[] = {[ROWS_TELL] = "rows told",
+                                         [ROWS_FETCH] = "rows fetched",
+                                         [ROWS_REDUCE] = "rows reduced"};
+
     t->n_requests = 0;
+    if (trace_is_on())
+        trace_other_op(labels[r->kind], t->seen_s, t->bytes);
     traffic_close(r->x->traffic);
     r->done(r->arg);
 }
@@ -108,6 +119,8 @@ static void see_start(void *self)
 
     require(t->n_requests == 0);
     traffic_open(t->rows->x->traffic);
+    t->seen_s = trace_is_on() ? clock_s() : 0;
+    t->bytes = 0;
     if (t->rows->kind == ROWS_TELL)
         start_tell(t);
     else

@@ -4,7 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/memory.h"
+#include "base/trace.h"
 #include "comm/comm_private.h"
 
 /* ---- operations ---- */
@@ -29,6 +31,8 @@ static void finish_if_complete(struct traffic *t, struct block_op *op)
     if (!op->ready || op->left > 0)
         return;
     op->ready = false;
+    if (trace_is_on())
+        trace_block_op(t, op);
     traffic_close(t);
     exchange_op_done(t->x, op->phase, op->done, op->arg);
 }
@@ -59,8 +63,14 @@ static void see_begin(void *self)
 
     for (int r = 0; p->phase == PHASE_REDUCE && r < x->rounds; r++)
         require(t->scratch[r].n_free == x->size[r].slots);
-    for (size_t i = 0; i < x->n_ops[p->phase]; i++)
-        x->ops[p->phase][i].left = t->messages[p->phase][i];
+    for (size_t i = 0; i < x->n_ops[p->phase]; i++) {
+        struct block_op *op = &x->ops[p->phase][i];
+
+        op->left = t->messages[p->phase][i];
+        op->moved_s = 0;
+        op->bytes = 0;
+    }
+    t->turn[p->phase]++;
     if (p->phase == PHASE_RETURN)
         memcpy(t->arriving, t->arrivals,
                (size_t)x->rounds * x->plan->n_blocks * sizeof *t->arriving);
@@ -81,6 +91,7 @@ static void see_agree(void *self)
 
     traffic_open(t);
     t->agreement = a;
+    t->agree_seen_s = trace_is_on() ? clock_s() : 0;
     memcpy(t->agree_mine, a->values, a->n * sizeof(double));
     mpi_check(t->comm,
               MPI_Iallgather(t->agree_mine, (int)a->n, MPI_DOUBLE, t->agree_all,
@@ -105,6 +116,8 @@ static bool advance_agreement(struct traffic *t)
             a->values[i] += t->agree_all[r * a->n + i];
     }
     t->agreement = NULL;
+    if (trace_is_on())
+        trace_other_op("agree", t->agree_seen_s, a->n * sizeof(double));
     traffic_close(t);
     exchange_op_done(t->x, PHASE_REDUCE, a->done, a->arg);
     return true;
@@ -165,6 +178,17 @@ static bool has_room(const struct stream *s, const struct message *m)
            s->bytes_running + message_bytes(s, m) <= s->traffic->x->options.window_bytes;
 }
 
+static void note_start(struct stream *s, const struct message *m)
+{
+    struct block_op *op = traffic_op(s->traffic, s->phase, m);
+    double now_s = trace_is_on() ? clock_s() : 0;
+
+    s->began_s[s->n_running] = now_s;
+    if (op->bytes == 0 && !(op->moved_s > 0))
+        op->moved_s = now_s;
+    op->bytes += message_bytes(s, m);
+}
+
 static bool start_messages(struct stream *s)
 {
     bool moved = false;
@@ -175,6 +199,7 @@ static bool start_messages(struct stream *s)
         if (!has_room(s, m) || !s->may_start(s->traffic, m))
             break;
         s->start(s->traffic, m, &s->requests[s->n_running]);
+        note_start(s, m);
         s->running[s->n_running++] = m;
         count_running(s, m, 1);
         s->next++;
@@ -192,6 +217,7 @@ static void compact(struct stream *s)
         if (s->requests[i] == MPI_REQUEST_NULL)
             continue;
         s->requests[kept] = s->requests[i];
+        s->began_s[kept] = s->began_s[i];
         s->running[kept++] = s->running[i];
     }
     s->n_running = kept;
@@ -201,6 +227,7 @@ static bool test_messages(struct stream *s)
 {
     struct traffic *t = s->traffic;
     const struct message *complete[STREAM_MOST];
+    double began_s[STREAM_MOST];
     int indices[STREAM_MOST];
     int n = 0;
 
@@ -211,8 +238,10 @@ static bool test_messages(struct stream *s)
               "MPI_Testsome");
     if (n <= 0)
         return false;
-    for (int i = 0; i < n; i++)
+    for (int i = 0; i < n; i++) {
         complete[i] = s->running[indices[i]];
+        began_s[i] = s->began_s[indices[i]];
+    }
     compact(s);
     for (int i = 0; i < n; i++) {
         const struct message *m = complete[i];
@@ -221,6 +250,8 @@ static bool test_messages(struct stream *s)
         if (s->phase == PHASE_RETURN && s->receives)
             t->arriving[(size_t)m->round * t->x->plan->n_blocks + m->block]--;
         count_running(s, m, -1);
+        if (trace_is_on())
+            trace_message(s, m, began_s[i], message_bytes(s, m));
         op->left--;
         finish_if_complete(t, op);
     }

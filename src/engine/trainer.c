@@ -221,6 +221,7 @@ static enum status one_step(struct trainer *t, struct progress *bar,
                             struct recorded *recorded, struct step_result *r)
 {
     double lr = schedule_rate(&t->schedule, t->state.step);
+    double begin_s = clock_s();
     enum status own = tell_recorded(recorded);
 
     note_epoch(t);
@@ -238,6 +239,7 @@ static enum status one_step(struct trainer *t, struct progress *bar,
     t->state.adam_step++;
     t->state.tokens += t->sampler.batch * t->eo.seq;
     t->state.wall_s += r->step_s;
+    trainer_trace_step(t, begin_s);
     t->longest_step_s = fmax(t->longest_step_s, r->step_s);
     show_step(t, r, lr, bar);
     enum status st = record_step(t, r, lr);
@@ -277,6 +279,7 @@ static void train_loop(void *arg)
                    comm_rank(t->comm) == 0 && !t->options->quiet);
     bar.first = (double)t->state.step;
     t->saved.at_s = clock_s();
+    trainer_trace_begin(t);
     while (st == ST_OK && t->state.step < t->steps) {
         struct step_result r = {0};
 
@@ -315,6 +318,11 @@ static void train_loop(void *arg)
                                                                 : ST_OK);
     if (t->st == ST_OK)
         t->st = st != ST_OK && st != ST_STOPPED ? st : arrived != ST_OK ? arrived : st;
+    if (t->st == ST_OK || t->st == ST_STOPPED) {
+        enum status written = trainer_trace_write(t);
+
+        t->st = written == ST_OK ? t->st : written;
+    }
 }
 
 static enum status load_start(struct trainer *t)

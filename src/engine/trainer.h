@@ -34,7 +34,8 @@ struct train_options {
     int save;               /* 0 in the background, 1 blocking */
     const char *time_limit; /* "23h50m", or NULL */
     size_t log_every;
-    bool dry_run, quiet, trace_data;
+    bool dry_run, quiet, trace_data, trace;
+    size_t trace_steps;
     const char *isa;
     /* The table the options were read with: saved as config.ini and in checkpoints. */
     const struct option_row *table;

@@ -124,6 +124,14 @@ MUST_USE enum status trainer_share_account(struct trainer *t);
 /* Writes the event; on the rank that has metrics. */
 MUST_USE enum status trainer_note_start(struct trainer *t);
 
+/* ---- trainer_trace.c ---- */
+/* Begins to record, with --trace. */
+void trainer_trace_begin(const struct trainer *t);
+/* A step that began then is over. */
+void trainer_trace_step(const struct trainer *t, double begin_s);
+/* Ends recording and writes RUN/trace. COLLECTIVE, agreed; nothing without --trace. */
+MUST_USE enum status trainer_trace_write(struct trainer *t);
+
 /* ---- trainer_memory.c ---- */
 /* What a rank takes at the very least; no overflow, whatever the shape. LOCAL, pure. */
 double trainer_least_bytes(const struct trainer *t);

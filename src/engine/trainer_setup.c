@@ -367,6 +367,8 @@ enum status trainer_same_everywhere(struct trainer *t)
                               (double)o->sample_every,
                               (double)o->keep,
                               (double)o->dry_run,
+                              (double)o->trace,
+                              (double)o->trace_steps,
                               (double)t->has_start,
                               (double)t->resumed,
                               (double)t->start.state.step,
@@ -393,6 +395,9 @@ enum status trainer_prepare(struct trainer *t)
     if (o->threads > MOST_WORKERS)
         return fail(ST_USAGE, "--threads: found %zu, needs at most %d", o->threads,
                     MOST_WORKERS);
+    if (o->trace_steps < 1 || (!o->trace && trainer_option_is_set(t, "trace-steps")))
+        return fail(ST_USAGE, "--trace-steps: found %zu, needs at least 1, and --trace",
+                    o->trace_steps);
     if (o->keep < 1)
         return fail(ST_USAGE, "--keep: found 0, needs at least 1");
     t->eo.train = true;

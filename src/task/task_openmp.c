@@ -26,6 +26,7 @@
 #include "base/clock.h"
 #include "base/memory.h"
 #include "base/rng.h"
+#include "base/trace.h"
 #include "task/doorbell.h"
 #include "task/label_times.h"
 #include "task/meter.h"
@@ -205,6 +206,9 @@ static void run_body(struct record *r, uintptr_t event)
         label_times_add(times, r->label, end_s - begin_s, clock_thread_cpu_s() - cpu_s);
     ran = true;
     meter_body_end(&team.meter, end_s);
+    if (trace_is_on() && r->body)
+        trace_add(r->label, &(struct trace_event){
+                                .kind = TRACE_TASK, .begin_s = begin_s, .end_s = end_s});
     take_part(r);
 }
 
@@ -485,6 +489,7 @@ void task_run(int workers, void (*creator)(void *arg), void *arg)
 #pragma omp parallel num_threads(workers + 1)
     {
         own = &team.slots[omp_get_thread_num()];
+        trace_set_lane(TRACE_CREATOR + omp_get_thread_num());
         if (own == team.slots)
             lead(creator, arg);
         else if (WORKERS_LOOP)

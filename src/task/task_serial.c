@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "base/memory.h"
+#include "base/trace.h"
 #include "task/label_times.h"
 #include "task/records.h"
 
@@ -30,6 +31,7 @@ void task_run(int workers, void (*creator)(void *arg), void *arg)
     require(workers >= 1);
     require(!serial.running);
     serial.running = true;
+    trace_set_lane(TRACE_WORKER);
     memset(&serial.stats, 0, sizeof serial.stats);
     serial.times.n = 0;
     serial.profiling = false;
@@ -60,6 +62,9 @@ void task_spawn(const struct task *t)
 
     double end_s = clock_s();
 
+    if (trace_is_on() && r->body)
+        trace_add(r->label, &(struct trace_event){
+                                .kind = TRACE_TASK, .begin_s = begin_s, .end_s = end_s});
     serial.stats.tasks++;
     serial.stats.busy_s += end_s - begin_s;
     if (serial.profiling)
