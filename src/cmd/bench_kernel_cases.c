@@ -527,6 +527,69 @@ static double adamw_judge(const struct case_tile *before, const struct case_tile
                 fmax(check_error(after->a[1], m, n), check_error(after->a[2], v, n)));
 }
 
+/* ---- single rows ---- */
+
+/* One row against as many rows of weights as the tile has. */
+static size_t dot_rows_arrays(const struct case_sizes *s, struct case_array *out)
+{
+    return LIST(out, {ARRAY_OUT, 0, 1}, {ARRAY_IN, s->C, 0}, {ARRAY_IN, 0, s->C});
+}
+
+static void dot_rows_run(const struct kernels *k, const struct case_tile *t)
+{
+    size_t C = t->sizes->C;
+
+    k->dot_rows(t->a[0], t->rows, t->a[1], C, 1, t->a[2], t->rows, C);
+}
+
+static double dot_rows_judge(const struct case_tile *before,
+                             const struct case_tile *after, struct arena *scratch)
+{
+    size_t C = before->sizes->C, rows = before->rows;
+    double *y = doubles(scratch, rows);
+
+    ref_matmul_d(false, true, 1, rows, C, widened(scratch, before->a[1], C), C,
+                 widened(scratch, before->a[2], rows * C), C, 0, y, rows);
+    return check_error(after->a[0], y, rows);
+}
+
+/* One query of one head against the keys and values of T positions. */
+static size_t attention_row_arrays(const struct case_sizes *s, struct case_array *out)
+{
+    size_t D = s->C / s->H, room = round_up(s->T, CACHE_TILE);
+
+    return LIST(out, {ARRAY_OUT, D, 0}, {ARRAY_IN, D, 0}, {ARRAY_IN, room * D, 0},
+                {ARRAY_IN, 0, cache_width(D)}, {ARRAY_WORK, room, 0});
+}
+
+static void attention_row_run(const struct kernels *k, const struct case_tile *t)
+{
+    k->attention_row(t->a[0], t->a[1], t->a[2], t->a[3], t->rows,
+                     t->sizes->C / t->sizes->H, t->a[4]);
+}
+
+/* The last row of a sequence whose other queries are 0. */
+static double attention_row_judge(const struct case_tile *before,
+                                  const struct case_tile *after, struct arena *scratch)
+{
+    size_t T = before->rows, D = before->sizes->C / before->sizes->H;
+    double *qkv = doubles(scratch, 3 * T * D), *out = doubles(scratch, T * D);
+    double *lse = doubles(scratch, T), *p = doubles(scratch, T * T);
+
+    for (size_t t = 0; t < T; t++)
+        for (size_t d = 0; d < D; d++) {
+            double *row = qkv + t * 3 * D + d;
+
+            row[0] = t + 1 < T ? 0 : (double)before->a[1][d];
+            row[D] =
+                (double)
+                    before->a[2][(t / CACHE_TILE * D + d) * CACHE_TILE + t % CACHE_TILE];
+            row[2 * D] = (double)before->a[3][t * cache_width(D) + d];
+        }
+    ref_attention_fwd_d(out, lse, p, qkv, T, D, 1);
+    return check_error(after->a[0], out + (T - 1) * D, D);
+}
+
 /* ---- the table ---- */
 
 const struct kernel_case kernel_cases[] = {
@@ -559,6 +622,9 @@ const struct kernel_case kernel_cases[] = {
     {"softmax_grad", CASE_UPDATE, softmax_grad_arrays, false, softmax_grad_prepare,
      softmax_grad_run, softmax_grad_judge},
     {"adamw", CASE_UPDATE, adamw_arrays, false, NULL, adamw_run, adamw_judge},
+    {"dot_rows", CASE_READ, dot_rows_arrays, false, NULL, dot_rows_run, dot_rows_judge},
+    {"attention_row", CASE_READ, attention_row_arrays, true, NULL, attention_row_run,
+     attention_row_judge},
 };
 const size_t n_kernel_cases = sizeof kernel_cases / sizeof *kernel_cases;
 
