@@ -432,8 +432,23 @@ enum status options_write_file(const struct option_row *table, const char *path,
     return st;
 }
 
+static struct {
+    void (*call)(void *arg, const struct option_row *table);
+    void *arg;
+} listener;
+
+void options_listen(void (*call)(void *arg, const struct option_row *table), void *arg)
+{
+    listener.call = call;
+    listener.arg = arg;
+}
+
 void options_print_help(const struct option_row *table)
 {
+    if (listener.call) {
+        listener.call(listener.arg, table);
+        return;
+    }
     for (const struct option_row *row = table; row->name; row++) {
         char left[64];
         char value[256];

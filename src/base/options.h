@@ -68,8 +68,12 @@ MUST_USE enum status options_read_text(struct option_row *table, const char *tex
 MUST_USE enum status options_write_file(const struct option_row *table, const char *path,
                                         const char *const *skip);
 
-/* Prints the rows as help on stdout: "  --batch N     sequences a rank (default 4)" */
+/* Prints the rows as help on stdout: "  --batch N     sequences a rank (default 4)".
+ * While someone listens the table goes to him instead: so a manual or the completion of a
+ * shell is made of the tables that the program reads its options with. */
 void options_print_help(const struct option_row *table);
+void options_listen(void (*listener)(void *arg, const struct option_row *table),
+                    void *arg);
 
 /* Value of one row as text, as options_write_file prints it; of OPTION_TEXTS the first.
  */

@@ -29,13 +29,19 @@ static const struct {
 };
 enum { N_BENCHES = sizeof table / sizeof table[0] };
 
+const char *bench_name(size_t i)
+{
+    return i < N_BENCHES ? table[i].name : NULL;
+}
+
 static void print_overview(void)
 {
     printf("usage: weft bench NAME [OPTIONS]\n\nMeasures this machine; figures go to "
            "stdout, with --json to a file as well.\n\n");
     for (size_t i = 0; i < N_BENCHES; i++)
         printf("  %-10s %s\n", table[i].name, table[i].summary);
-    printf("\n'weft bench NAME --help' lists the options of one of them.\n\noptions:\n");
+    printf("\n'weft bench NAME --help' lists the options of one of them.\n\n"
+           "example: weft bench step --model gpt2 --batch 4 --seq 256\n\noptions:\n");
 }
 
 static enum status unknown(const char *name)

@@ -16,6 +16,9 @@ enum status bench_kernels(int argc, char **argv, int *exit_code);
 enum status bench_step(int argc, char **argv, int *exit_code);
 enum status bench_update(int argc, char **argv, int *exit_code);
 
+/* Names of the benchmarks, in the order of the overview; NULL behind the last. */
+const char *bench_name(size_t i);
+
 /* Reads "64,1M,16M" or "64..64M" (in steps of four) into out[most]; each value in
  * [least, greatest]. `option` is for the error text. Returns ST_OK, ST_USAGE. */
 enum { BENCH_LIST_MOST = 32 };

@@ -399,7 +399,8 @@ enum status bench_kernels(int argc, char **argv, int *exit_code)
         .about =
             "usage: weft bench kernels [options]\n\nMeasures every kernel for every "
             "instruction set of this CPU: first whether it is right,\nthen its speed in "
-            "the second-level cache and in memory, beside what they allow.\n",
+            "the second-level cache and in memory, beside what they allow.\n\n"
+            "example: weft bench kernels --json kernels.json\n",
         .table = table,
         .json = &json,
         .help = &help};

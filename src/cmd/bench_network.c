@@ -204,7 +204,8 @@ static void print_help(const struct option_row *table)
         "message\nsize, what happens when all send to one root, and the CPU time that "
         "messages cost.\nLink figures are those of a host, however many ranks it has "
         "(of a rank, when all\nshare one host). --network of plans and other benchmarks "
-        "reads the JSON file.\n\noptions:\n");
+        "reads the JSON file.\n\n"
+        "example: mpirun -n 4 weft bench network --json net.json\n\noptions:\n");
     options_print_help(table);
 }
 

@@ -375,6 +375,7 @@ static void print_help(const struct option_row *table)
         "  wire     bytes through the busiest link in one direction / its bandwidth "
         "(--network)\n"
         "  model    the step as the cost model predicts it from compute and --network\n\n"
+        "example: mpirun -n 4 weft bench update --model d4 --batch 1 --seq 64\n\n"
         "options:\n");
     options_print_help(table);
 }

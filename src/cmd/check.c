@@ -210,7 +210,8 @@ enum status cmd_check(int argc, char **argv, int *exit_code)
         printf(
             "usage: weft check [--threads N]\n       mpirun -n P weft check\n\n"
             "Tests kernels against their definitions, the task runtime, the MPI library "
-            "and\nhow ranks are bound to cores.\n\noptions:\n");
+            "and\nhow ranks are bound to cores.\n\n"
+            "example: mpirun -n 2 weft check\n\noptions:\n");
         options_print_help(table);
         return ST_OK;
     }

@@ -42,6 +42,11 @@ extern const struct command command_table[];
 /* The command of that name; without one NULL, and fail() names the nearest. */
 const struct command *command_find(const char *name);
 
+/* A manual page, and the completion of bash, made of what the commands say of themselves.
+ */
+MUST_USE enum status manual_print_page(void);
+MUST_USE enum status manual_print_completion(void);
+
 /* Prints what `weft help` prints. */
 void command_print_overview(FILE *out);
 

@@ -308,7 +308,9 @@ static void print_help(const struct option_row *table)
         "between two of them; the speed goes to standard error. A text longer than the\n"
         "model's context goes on from its newer half: docs/EVALUATION.md.\n\n"
         "example: weft generate --model runs/a --prompt 'In the beginning' "
-        "--max-tokens 100\n\noptions:\n");
+        "--max-tokens 100\n"
+        "example: weft generate --model runs/a --prompt-file start.txt --temperature 0.7 "
+        "--top-p 0.9 --stream\n\noptions:\n");
     options_print_help(table);
 }
 

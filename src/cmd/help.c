@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/options.h"
 #include "cmd/cmd.h"
 
 void command_print_overview(FILE *out)
@@ -23,19 +24,45 @@ void command_print_overview(FILE *out)
         "the version.\n");
 }
 
+static enum status help_on(const char *name, int *exit_code)
+{
+    const struct command *c = command_find(name);
+    char sub_name[32];
+    char help_option[] = "--help";
+    char *sub_argv[] = {sub_name, help_option, NULL};
+
+    if (!c)
+        return ST_USAGE;
+    (void)snprintf(sub_name, sizeof sub_name, "%s", c->name);
+    return c->run(2, sub_argv, exit_code);
+}
+
 enum status cmd_help(int argc, char **argv, int *exit_code)
 {
-    if (argc > 2)
+    bool man = false, completion = false, help = false;
+    struct option_row table[] = {
+        {"man", OPTION_SWITCH, &man, NULL, "print the manual page, for man -l", 0, 0},
+        {"bash-completion", OPTION_SWITCH, &completion, NULL,
+         "print the completion of bash, to be sourced", 0, 0},
+        {"help", OPTION_SWITCH, &help, NULL, "this text", 0, 0},
+        {0}};
+    char **rest;
+    int n_rest;
+    enum status st = options_parse(table, argc, argv, &rest, &n_rest);
+
+    if (st != ST_OK)
+        return st;
+    if (n_rest > 1)
         return fail(ST_USAGE, "help: found %d arguments, needs one command at most",
-                    argc - 1);
-    if (argc < 2 || !strcmp(argv[1], "--help") || !strcmp(argv[1], "help")) {
-        command_print_overview(stdout);
-        return ST_OK;
-    }
-
-    const struct command *c = command_find(argv[1]);
-    char help_option[] = "--help";
-    char *sub_argv[] = {argv[1], help_option, NULL};
-
-    return c ? c->run(2, sub_argv, exit_code) : ST_USAGE;
+                    n_rest);
+    if (man)
+        return manual_print_page();
+    if (completion)
+        return manual_print_completion();
+    if (n_rest == 1 && strcmp(rest[0], "help") != 0)
+        return help_on(rest[0], exit_code);
+    command_print_overview(stdout);
+    printf("\nexample: weft help train\n\noptions of help:\n");
+    options_print_help(table);
+    return ST_OK;
 }

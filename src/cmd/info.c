@@ -626,7 +626,8 @@ enum status cmd_info(int argc, char **argv, int *exit_code)
             "usage: weft info [--json] PATH\n\n"
             "Says what a run folder, checkpoint folder, model of another program "
             "(llm.c, safetensors,\nGGUF), folder or file of tokens, or tokens.json is, "
-            "and checks it.\n\n");
+            "and checks it.\n\n"
+            "example: weft info runs/a\n\noptions:\n");
         options_print_help(table);
         return ST_OK;
     }

@@ -125,7 +125,11 @@ static void print_help(const struct option_row *table)
         "Trains a GPT-2 on token shards (weft tokenize makes them). Interrupted runs go "
         "on\nwhere their last checkpoint was when the same command is given again.\n\n"
         "example: mpirun -n 2 --bind-to none weft train --data tokens --model d4 "
-        "--out runs/a\n\noptions:\n");
+        "--out runs/a\n"
+        "example: weft train --data tokens --model L=4,H=4,C=192,T=128 --steps 1000 --lr "
+        "3e-3 --out runs/b\n"
+        "example: mpirun -n 8 weft train --config runs/a/config.ini --steps 5000 --out "
+        "runs/a --trace\n\noptions:\n");
     options_print_help(table);
 }
 
