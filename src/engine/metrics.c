@@ -4,13 +4,18 @@
 #include <errno.h>
 #include <jansson.h>
 #include <limits.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
+#include "base/clock.h"
 #include "base/files.h"
+#include "base/log.h"
 #include "base/memory.h"
+#include "report/prometheus.h"
+#include "report/tensorboard.h"
 
 /* One of the files. */
 struct lines {
@@ -19,7 +24,13 @@ struct lines {
 };
 
 struct metrics {
+    struct metrics_options options;
     struct lines numbers, events;
+    struct tensorboard *tensorboard; /* NULL: not wanted */
+    struct metrics_step last;        /* for Prometheus */
+    double val_loss;
+    double exported_s; /* clock when it was last written for Prometheus */
+    bool export_failed;
 };
 
 /* Keeps the lines whose step is at most first_step. */
@@ -71,7 +82,19 @@ static enum status open_lines(struct lines *l)
     return l->file ? ST_OK : fail(ST_IO, "%s: cannot open: %s", l->path, strerror(errno));
 }
 
-enum status metrics_open(const char *run, uint64_t first_step, struct metrics **out)
+static enum status open_tensorboard(struct metrics *m)
+{
+    char folder[PATH_MAX];
+
+    if (!m->options.tensorboard)
+        return ST_OK;
+    if (snprintf(folder, sizeof folder, "%s/tensorboard", m->options.run) >=
+        (int)sizeof folder)
+        return fail(ST_IO, "%s: path too long", m->options.run);
+    return tensorboard_open(folder, &m->tensorboard);
+}
+
+enum status metrics_open(const struct metrics_options *o, struct metrics **out)
 {
     struct metrics *m = NULL;
     enum status st = memory_alloc(1, sizeof *m, "metrics", &m);
@@ -79,15 +102,19 @@ enum status metrics_open(const char *run, uint64_t first_step, struct metrics **
     *out = NULL;
     if (st != ST_OK)
         return st;
-    st = name_lines(&m->numbers, run, "metrics.jsonl");
+    m->options = *o;
+    m->val_loss = (double)NAN;
+    st = name_lines(&m->numbers, o->run, "metrics.jsonl");
     if (st == ST_OK)
-        st = name_lines(&m->events, run, "events.jsonl");
+        st = name_lines(&m->events, o->run, "events.jsonl");
     if (st == ST_OK)
-        st = drop_later_lines(m->numbers.path, first_step);
+        st = drop_later_lines(m->numbers.path, o->first_step);
     if (st == ST_OK)
         st = open_lines(&m->numbers);
     if (st == ST_OK)
         st = open_lines(&m->events);
+    if (st == ST_OK)
+        st = open_tensorboard(m);
     if (st == ST_OK) {
         *out = m;
         m = NULL;
@@ -96,10 +123,49 @@ enum status metrics_open(const char *run, uint64_t first_step, struct metrics **
     return st;
 }
 
+/* ---- Prometheus ---- */
+
+/* Somebody else's folder is no reason to end a run: told once. */
+static void export_now(struct metrics *m)
+{
+    const struct metrics_step *s = &m->last;
+    const struct prometheus_value values[] = {
+        {"weft_step", "Steps done.", (double)s->step, true},
+        {"weft_tokens_total", "Tokens trained on.", (double)s->tokens, true},
+        {"weft_loss", "Training loss of the last step.", s->loss, false},
+        {"weft_validation_loss", "Last validation loss.", m->val_loss, false},
+        {"weft_learning_rate", "Learning rate of the last step.", s->lr, false},
+        {"weft_gradient_norm", "Global norm of the last gradient.", s->grad_norm, false},
+        {"weft_tokens_per_second", "Speed of the last step.", s->tokens_per_s, false},
+        {"weft_mfu_ratio", "Share of the peak in the last step.", s->mfu, false},
+        {"weft_step_seconds", "Length of the last step.", s->account.wall_s, false},
+        {"weft_exposed_seconds", "Of it, spent waiting for messages.",
+         s->account.exposed_s, false}};
+
+    m->exported_s = clock_s();
+    if (prometheus_write(m->options.prometheus, m->options.run, values,
+                         sizeof values / sizeof *values) == ST_OK ||
+        m->export_failed)
+        return;
+    m->export_failed = true;
+    log_warn("--prometheus: %s", fail_text());
+}
+
+static void export_if_due(struct metrics *m)
+{
+    const double period_s = 5;
+
+    if (m->options.prometheus && clock_s() - m->exported_s >= period_s)
+        export_now(m);
+}
+
 void metrics_close(struct metrics *m)
 {
     if (!m)
         return;
+    if (m->options.prometheus && m->last.step > 0)
+        export_now(m);
+    tensorboard_close(m->tensorboard);
     if (m->numbers.file)
         fclose(m->numbers.file);
     if (m->events.file)
@@ -123,10 +189,31 @@ static enum status write_line(struct lines *l, json_t *object)
     return st;
 }
 
+static enum status show_step(struct metrics *m, const struct metrics_step *s)
+{
+    const struct tensorboard_scalar scalars[] = {
+        {"train/loss", s->loss},
+        {"train/learning_rate", s->lr},
+        {"train/gradient_norm", s->grad_norm},
+        {"speed/tokens_per_second", s->tokens_per_s},
+        {"speed/mfu", s->mfu},
+        {"speed/step_seconds", s->account.wall_s},
+        {"speed/exposed_seconds", s->account.exposed_s}};
+
+    m->last = *s;
+    export_if_due(m);
+    return m->tensorboard ? tensorboard_write(m->tensorboard, s->step, scalars,
+                                              sizeof scalars / sizeof *scalars)
+                          : ST_OK;
+}
+
 enum status metrics_step(struct metrics *m, const struct metrics_step *s)
 {
     const struct account *a = &s->account;
+    enum status st = show_step(m, s);
 
+    if (st != ST_OK)
+        return st;
     return write_line(
         &m->numbers,
         json_pack("{s:I, s:f, s:f, s:f, s:I, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f}",
@@ -140,6 +227,13 @@ enum status metrics_step(struct metrics *m, const struct metrics_step *s)
 
 enum status metrics_eval(struct metrics *m, uint64_t step, double val_loss)
 {
+    const struct tensorboard_scalar scalar = {"validation/loss", val_loss};
+    enum status st =
+        m->tensorboard ? tensorboard_write(m->tensorboard, step, &scalar, 1) : ST_OK;
+
+    m->val_loss = val_loss;
+    if (st != ST_OK)
+        return st;
     return write_line(&m->numbers, json_pack("{s:I, s:f}", "step", (json_int_t)step,
                                              "val_loss", val_loss));
 }

@@ -19,6 +19,7 @@
 #ifndef WEFT_ENGINE_METRICS_H
 #define WEFT_ENGINE_METRICS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -55,11 +56,18 @@ struct metrics_start {
     double tokens_a_step, parameters, peak_flops;
 };
 
-/* Opens the files of <run> for appending; lines of metrics.jsonl of steps after
- * `first_step` (left by a run that was resumed from an earlier checkpoint) are dropped.
- */
-MUST_USE enum status metrics_open(const char *run, uint64_t first_step,
-                                  struct metrics **out);
+struct metrics_options {
+    const char *run;
+    /* Lines of metrics.jsonl of later steps, left by a run that was resumed from an
+     * earlier checkpoint, are dropped. */
+    uint64_t first_step;
+    bool tensorboard;       /* event files in <run>/tensorboard too */
+    const char *prometheus; /* and this file, every few seconds; NULL: none */
+};
+
+/* Opens the files of the run for appending. Options' texts are borrowed until
+ * metrics_close(). */
+MUST_USE enum status metrics_open(const struct metrics_options *o, struct metrics **out);
 void metrics_close(struct metrics *m); /* NULL allowed */
 
 MUST_USE enum status metrics_step(struct metrics *m, const struct metrics_step *s);

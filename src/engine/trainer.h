@@ -36,6 +36,8 @@ struct train_options {
     size_t log_every;
     bool dry_run, quiet, trace_data, trace;
     size_t trace_steps;
+    bool tensorboard;
+    const char *prometheus; /* file, or NULL */
     const char *isa;
     /* The table the options were read with: saved as config.ini and in checkpoints. */
     const struct option_row *table;

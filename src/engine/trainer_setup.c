@@ -503,8 +503,13 @@ enum status trainer_open_run(struct trainer *t)
         if (st == ST_OK && t->resumed)
             st = checkpoint_set_aside(t->options->out, t->start.state.step);
         if (st == ST_OK)
-            st = metrics_open(t->options->out, t->resumed ? t->start.state.step : 0,
-                              &t->metrics);
+            st = metrics_open(
+                &(struct metrics_options){.run = t->options->out,
+                                          .first_step =
+                                              t->resumed ? t->start.state.step : 0,
+                                          .tensorboard = t->options->tensorboard,
+                                          .prometheus = t->options->prometheus},
+                &t->metrics);
         if (st == ST_OK)
             st = trainer_note_start(t);
         if (st == ST_OK)
