@@ -272,8 +272,8 @@ function xAt(run, step) {
     return xOf(run)[nearest(run.step, step)];
 }
 
-function marksOf() {
-    return runs.flatMap(run => run.events.filter(
+function marksOf(of = runs) {
+    return of.flatMap(run => run.events.filter(
         e => e.event === "checkpoint" || (e.event === "start" && e.step > 0)).map(e => ({
         x: xAt(run, e.step),
         kind: e.event === "start" ? "resume" : "checkpoint",
@@ -303,7 +303,7 @@ function lossChart() {
 }
 
 function whereTimeGoes(run) {
-    return { stacked: true, zero: true, format: seconds, marks: marksOf(),
+    return { stacked: true, zero: true, format: seconds, marks: marksOf([run]),
              series: WHERE.map(([key, name]) => ({
                  name, color: `var(--${key})`, x: xOf(run),
                  y: run[key === "compute" ? "compute_s" : key === "exposed" ? "comm_exposed_s"
@@ -411,9 +411,8 @@ function timeline(parent, step) {
 
 // ---- text ----
 
-function tiles(parent) {
-    const run = runs[0];
-    if (!run.step.length) return;
+// What a run came to: names and values.
+function summary(run) {
     const best = run.val.length ? Math.min(...run.val.map(v => v[1])) : null;
     const starts = run.events.filter(e => e.event === "start");
     const rows = [
@@ -428,7 +427,21 @@ function tiles(parent) {
     ];
     if (starts.length)
         rows.push(["ranks × workers", `${last(starts).ranks} × ${last(starts).workers}`]);
-    parent.append(element("div", { class: "tiles" }, ...rows.map(([name, value]) =>
+    return rows;
+}
+
+function tiles(parent) {
+    const done = runs.filter(run => run.step.length);
+    const rows = done.map(summary);
+    if (!done.length) return;
+    if (runs.length > 1) {
+        const names = rows.reduce((a, b) => a.length >= b.length ? a : b).map(r => r[0]);
+        parent.append(element("section", { class: "card summary" },
+            table(["run", ...names], done.map((run, i) =>
+                [run.name, ...names.map((_, k) => rows[i][k] ? rows[i][k][1] : "–")]))));
+        return;
+    }
+    parent.append(element("div", { class: "tiles" }, ...rows[0].map(([name, value]) =>
         element("div", { class: "tile" }, element("b", {}, value),
                 element("span", { class: "soft small" }, name)))));
 }
