@@ -82,14 +82,15 @@ static void plan_operands(const struct gemm_bench *g, struct row *r)
     const struct model_product *p = &r->p;
     const struct tiling *t = &g->tiling;
     bool head = !strcmp(p->name, "head");
-    size_t a_reuse = 1, b_reuse = t->row_tiles;
+    size_t a_reuse = 1, b_reuse = 1;
 
-    if (head && p->part == PRODUCT_FORWARD) {
-        a_reuse = t->vocab_tiles;
-        b_reuse = 1;
-    } else if (p->part == PRODUCT_WEIGHT_GRAD) {
-        b_reuse = head ? t->vocab_tiles : p->lda / p->m;
-    }
+    /* The rows of a chunk stay while tiles of columns and of the vocabulary pass. */
+    if (p->part == PRODUCT_FORWARD)
+        a_reuse = head ? t->vocab_tiles : ceil_div(p->ldc, p->n);
+    else if (p->part == PRODUCT_WEIGHT_GRAD)
+        b_reuse = head ? t->vocab_tiles : ceil_div(p->lda, p->m);
+    else if (!head)
+        a_reuse = ceil_div(p->ldc, p->n);
     r->a = operand_of((p->ta ? p->k : p->m) * p->lda, a_reuse);
     r->b = operand_of((p->tb ? p->n : p->k) * p->ldb, b_reuse);
     r->c = operand_of(p->m * p->ldc, 1);

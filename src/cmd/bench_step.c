@@ -160,17 +160,18 @@ struct amount {
     double flops, bytes;
 };
 
-/* The task in which a product is asked for. */
-static const char *label_of(const struct model_product *p)
+/* The task in which a product is asked for is named after it. */
+static bool is_asked_for_in(const struct model_product *p, const char *label)
 {
-    static const char *const labels[][2] = {
-        [PRODUCT_FORWARD] = {"mlp", "logits"},
-        [PRODUCT_INPUT_GRAD] = {"mlp backward", "head input gradient"},
-        [PRODUCT_WEIGHT_GRAD] = {"weight gradient", "head weight gradient"}};
+    char own[32];
 
-    if (!strcmp(p->name, "qkv") && p->part != PRODUCT_WEIGHT_GRAD)
-        return p->part == PRODUCT_FORWARD ? "qkv" : "qkv backward";
-    return labels[p->part][!strcmp(p->name, "head")];
+    if (!strcmp(p->name, "head"))
+        return !strcmp(label, p->part == PRODUCT_FORWARD ? "logits" : "head gradient");
+    if (p->part == PRODUCT_WEIGHT_GRAD)
+        return !strcmp(label, "weight gradient");
+    snprintf(own, sizeof own, "%s%s", p->name,
+             p->part == PRODUCT_FORWARD ? "" : " backward");
+    return !strcmp(label, own);
 }
 
 static struct amount amount_of(const struct step_bench *s, const char *label)
@@ -187,7 +188,7 @@ static struct amount amount_of(const struct step_bench *s, const char *label)
                        (double)(2 * shape->C * shape->L * t.B * s->accum);
 
     for (size_t i = 0; i < n; i++)
-        if (!strcmp(label, label_of(&list[i])))
+        if (is_asked_for_in(&list[i], label))
             a.flops += product_flops(&list[i]);
     if (!strcmp(label, "attention"))
         a.flops = 2 * attention;

@@ -22,23 +22,26 @@ enum status sentinels_init(struct engine *e)
     struct sentinels *s = &e->sentinels;
     const struct tiling *t = &e->model.tiling;
     size_t L = e->layout.shape.L;
-    size_t rows = tiling_max_row_tiles(t->N);
-    /* A shorter micro-batch may have more groups a sequence, never more heads. */
-    size_t heads = t->B * e->layout.shape.H;
+    size_t chunks = tiling_max_chunks(t->N);
     const size_t dims[SENTINEL_KINDS][2] = {
-        [S_X] = {L + 1, rows},
-        [S_QKV] = {L, rows},
-        [S_ATT] = {L, heads},
-        [S_MID] = {L, rows},
-        [S_WORK1] = {2, rows},
-        [S_WORK2] = {2, rows},
-        [S_DX] = {2, rows},
-        [S_DQKV] = {2, heads},
-        [S_LNF] = {1, rows},
-        [S_DLNF] = {1, rows},
-        [S_DLNFW] = {1, rows},
+        [S_X] = {L + 1, chunks},
+        [S_QKV] = {L, chunks},
+        [S_ATT] = {L, chunks},
+        [S_MID] = {L, chunks},
+        [S_FC] = {L, chunks},
+        [S_LN1] = {2, chunks},
+        [S_LN2] = {2, chunks},
+        [S_GELU] = {2, chunks},
+        [S_DX] = {2, chunks},
+        [S_DFC] = {2, chunks},
+        [S_DMID] = {2, chunks},
+        [S_DATT] = {2, chunks},
+        [S_DQKV] = {2, chunks},
+        [S_LNF] = {1, chunks},
+        [S_DLNFW] = {1, chunks},
         [S_LOGITS] = {2, t->vocab_tiles},
-        [S_LOSS] = {1, rows},
+        [S_LOSS] = {1, chunks},
+        [S_DLNF] = {2, t->head_lanes},
         [S_GRAD] = {e->layout.n_slices, most_grad_tiles(e)},
         [S_PARAM] = {e->layout.n_slices, 1},
         [S_WTE] = {1, t->vocab_tiles},
@@ -110,8 +113,8 @@ void makes(struct engine *e, enum sentinel kind, size_t i, size_t j)
     append(&e->deps.out, &e->deps.n_out, &e->deps.out_capacity, sentinel(e, kind, i, j));
 }
 
-static void spawn_task(struct engine *e, const char *label, int priority, task_body body,
-                       const struct job *job, bool has_event)
+static void make_task(struct engine *e, const char *label, int priority, task_body body,
+                      const struct job *job, bool has_event)
 {
     struct dependencies *d = &e->deps;
     bool simulated = e->cost_s > 0 && job && job->work != WORK_NONE;
@@ -128,20 +131,79 @@ static void spawn_task(struct engine *e, const char *label, int priority, task_b
 
     task_spawn(&t);
     e->spawned++;
-    d->n_in = 0;
-    d->n_out = 0;
+}
+
+static void forget_dependencies(struct engine *e)
+{
+    e->deps.n_in = 0;
+    e->deps.n_out = 0;
 }
 
 void spawn(struct engine *e, const char *label, int priority, task_body body,
            const struct job *job)
 {
-    spawn_task(e, label, priority, body, job, false);
+    make_task(e, label, priority, body, job, false);
+    forget_dependencies(e);
 }
 
 void spawn_with_event(struct engine *e, const char *label, int priority, task_body body,
                       const struct job *job)
 {
-    spawn_task(e, label, priority, body, job, true);
+    make_task(e, label, priority, body, job, true);
+    forget_dependencies(e);
+}
+
+void spawn_each(struct engine *e, const char *label, int priority, task_body body,
+                const struct job *job, size_t first, size_t n)
+{
+    struct job own = *job;
+
+    for (size_t i = 0; i < n; i++) {
+        own.j = first + i;
+        make_task(e, label, priority, body, &own, false);
+    }
+    forget_dependencies(e);
+}
+
+static void do_rows(void *args, struct task_event event)
+{
+    struct job *j = args;
+
+    (void)event;
+    j->tile.rows(&j->e->model, j->l, j->j);
+}
+
+static void do_columns(void *args, struct task_event event)
+{
+    struct job *j = args;
+
+    (void)event;
+    j->tile.columns(&j->e->model, j->l, j->i, j->j);
+}
+
+void spawn_row_tiles(struct engine *e, const char *label, enum work work,
+                     model_rows *rows, size_t l, size_t c)
+{
+    struct span tiles = tiling_chunk_tiles(&e->model.tiling, c);
+
+    spawn_each(e, label, PRIORITY_PATH, do_rows,
+               &(struct job){.e = e, .work = work, .l = l, .i = c, .tile.rows = rows},
+               tiles.begin, tiles.size);
+}
+
+void spawn_column_tiles(struct engine *e, const char *label, enum work work,
+                        const struct column_cut *cut, model_columns *columns, size_t l,
+                        size_t c)
+{
+    spawn_each(
+        e, label, PRIORITY_PATH, do_columns,
+        &(struct job){.e = e, .work = work, .l = l, .i = c, .tile.columns = columns}, 0,
+        cut->tiles);
+}
+
+void spawn_join(struct engine *e)
+{
+    spawn(e, "join", PRIORITY_JOIN, NULL, NULL);
 }
 
 float *scratch_take(struct scratch_pool *p)

@@ -241,7 +241,7 @@ static enum status allocate_activations(struct engine *e,
     model_place(&e->model, &e->arena, e->layers, o->batch, o->seq, o->train);
     e->inputs = arena_take(&e->arena, tokens * sizeof *e->inputs);
     e->targets = arena_take(&e->arena, tokens * sizeof *e->targets);
-    e->max_chunks = tiling_max_row_tiles(o->batch * o->seq);
+    e->max_chunks = tiling_max_chunks(o->batch * o->seq);
     return memory_alloc(o->accum * e->max_chunks, sizeof *e->chunk_loss, "losses",
                         &e->chunk_loss);
 }

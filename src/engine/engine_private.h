@@ -10,22 +10,32 @@
 #include "model/model.h"
 #include "task/task.h"
 
-/* A sentinel is one byte that stands for a tile of a buffer. Each kind is a matrix of
- * them, [i][j]; what i and j are is said here. */
+/* A sentinel is one byte that stands for a part of a buffer. Each kind is a matrix of
+ * them, [i][j]; what i and j are is said here.
+ *
+ * Where several tasks write parts of a chunk they all only *need* its sentinel: an empty
+ * task before them makes it, which waits for those who read what is overwritten, and
+ * another behind them makes it again. So no task has to name every writer
+ * (graph_forward.c and graph_backward.c call these tasks joins). */
 enum sentinel {
-    S_X,        /* [layer 0..L][row tile]  residual stream entering a layer; L: x_last */
-    S_QKV,      /* [layer][row tile]       qkv and the statistics of ln1 */
-    S_ATT,      /* [layer][sequence * groups + group]  att and lse */
-    S_MID,      /* [layer][row tile]       mid, fc, statistics of ln2 */
-    S_WORK1,    /* [set][row tile]         ln1, partial sums of ln1 */
-    S_WORK2,    /* [set][row tile]         ln2, gelu, dfc, dmid, datt, partials of ln2 */
-    S_DX,       /* [set][row tile] */
-    S_DQKV,     /* [set][sequence * groups + group] */
-    S_LNF,      /* [0][row tile]           lnf and its statistics */
-    S_DLNF,     /* [0][row tile] */
-    S_DLNFW,    /* [0][row tile]           partial sums of lnf */
+    S_X,        /* [layer 0..L][chunk]  residual stream entering a layer; L: x_last */
+    S_QKV,      /* [layer][chunk]  qkv and the statistics of ln1 */
+    S_ATT,      /* [layer][chunk]  att and lse */
+    S_MID,      /* [layer][chunk]  mid and the statistics of ln2 */
+    S_FC,       /* [layer][chunk] */
+    S_LN1,      /* [set][chunk]    ln1 and partial sums of its gradients */
+    S_LN2,      /* [set][chunk]    the same of ln2 */
+    S_GELU,     /* [set][chunk] */
+    S_DX,       /* [set][chunk] */
+    S_DFC,      /* [set][chunk] */
+    S_DMID,     /* [set][chunk] */
+    S_DATT,     /* [set][chunk] */
+    S_DQKV,     /* [set][chunk] */
+    S_LNF,      /* [0][chunk]      lnf and its statistics */
+    S_DLNFW,    /* [0][chunk]      partial sums of lnf's gradients */
     S_LOGITS,   /* [chunk % 2][vocabulary tile] */
-    S_LOSS,     /* [0][chunk]              lse and losses of the chunk's rows */
+    S_LOSS,     /* [0][chunk]      lse and losses of the chunk's rows */
+    S_DLNF,     /* [chunk % 2][lane] */
     S_GRAD,     /* [slice][gradient tile] */
     S_PARAM,    /* [slice][0]              the slice's parameters of this step are here */
     S_WTE,      /* [0][vocabulary tile]    the same for a tile of wte */
@@ -110,8 +120,12 @@ struct engine {
 /* What most task bodies need to know; copied into the task. */
 struct job {
     struct engine *e;
-    size_t l, i, j; /* layer and tile numbers */
-    size_t a;       /* micro-batch */
+    size_t l, i, j;             /* layer and tile numbers */
+    size_t a;                   /* micro-batch */
+    union {                     /* what computes the tile, where one body does for many */
+        model_rows *rows;       /* of row tile j */
+        model_columns *columns; /* of chunk i */
+    } tile;
     enum work work; /* of a computing task, with i and j its tiles there */
     int round;      /* of a reduction */
     bool accumulate;
@@ -141,6 +155,17 @@ void spawn(struct engine *e, const char *label, int priority, task_body body,
            const struct job *job);
 void spawn_with_event(struct engine *e, const char *label, int priority, task_body body,
                       const struct job *job);
+/* Tasks with the same dependencies and priority, for job.j from first to first + n. */
+void spawn_each(struct engine *e, const char *label, int priority, task_body body,
+                const struct job *job, size_t first, size_t n);
+/* The tasks of all row tiles of chunk c, and of all tiles of columns beside it. */
+void spawn_row_tiles(struct engine *e, const char *label, enum work work,
+                     model_rows *rows, size_t l, size_t c);
+void spawn_column_tiles(struct engine *e, const char *label, enum work work,
+                        const struct column_cut *cut, model_columns *columns, size_t l,
+                        size_t c);
+/* An empty task with the dependencies gathered. */
+void spawn_join(struct engine *e);
 
 float *scratch_take(struct scratch_pool *p);
 void scratch_give(struct scratch_pool *p, float *piece);
@@ -154,9 +179,9 @@ enum status simulation_init(struct engine *e);
 /* In place of a computing task's body. */
 void simulate_work(void *args, struct task_event event);
 
-/* ---- graph_forward.c, graph_backward.c ---- */
+/* ---- graph_forward.c, graph_head.c, graph_backward.c ---- */
 void spawn_forward(struct engine *e, size_t a);
-/* Logits, loss; with `train` also their gradients down to dlnf. */
+/* Logits, loss; with `train` also their gradients down to dx of the last layer. */
 void spawn_head(struct engine *e, size_t a, bool train);
 void spawn_backward(struct engine *e, size_t a);
 
@@ -193,9 +218,9 @@ void spawn_backward_mark(struct engine *e);
 
 /* Priorities: what feeds communication first, then the critical path. */
 enum {
-    PRIORITY_BACKGROUND = 100,
     PRIORITY_PATH = 500,
     PRIORITY_WEIGHT_GRAD = 700,
+    PRIORITY_JOIN = 900,
     PRIORITY_COMM = 1000
 };
 

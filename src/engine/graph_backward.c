@@ -1,19 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /* Tasks of backward of one micro-batch, spawned in production order so that each slice's
- * reduction can follow as soon as its last micro-batch's gradient is under way. */
+ * reduction can follow as soon as its last micro-batch's gradient is under way. Joins as
+ * in graph_forward.c. */
 #include "engine/engine_private.h"
 
 static const struct model *model_of(void *args)
 {
     return &((struct job *)args)->e->model;
-}
-
-static void do_final_norm_bwd(void *args, struct task_event event)
-{
-    struct job *j = args;
-
-    (void)event;
-    backward_final_norm(model_of(args), j->i);
 }
 
 static void do_final_norm_weights(void *args, struct task_event event)
@@ -24,14 +17,6 @@ static void do_final_norm_weights(void *args, struct task_event event)
     final_norm_weight_grad(model_of(args), j->accumulate);
 }
 
-static void do_mlp_bwd(void *args, struct task_event event)
-{
-    struct job *j = args;
-
-    (void)event;
-    backward_mlp(model_of(args), j->l, j->i);
-}
-
 static void do_attention_bwd(void *args, struct task_event event)
 {
     struct job *j = args;
@@ -40,14 +25,6 @@ static void do_attention_bwd(void *args, struct task_event event)
     (void)event;
     backward_attention(model_of(args), j->l, j->i, j->j, work);
     scratch_give(&j->e->scratch, work);
-}
-
-static void do_qkv_bwd(void *args, struct task_event event)
-{
-    struct job *j = args;
-
-    (void)event;
-    backward_qkv(model_of(args), j->l, j->i);
 }
 
 static void do_weight_grad(void *args, struct task_event event)
@@ -82,21 +59,9 @@ static void do_tokens(void *args, struct task_event event)
     backward_tokens(model_of(args), engine_inputs(j->e, j->a), j->i);
 }
 
-static void spawn_final_norm(struct engine *e, bool accumulate)
+static void spawn_final_norm_grad(struct engine *e, bool accumulate)
 {
-    const struct tiling *t = &e->model.tiling;
-    size_t L = e->layout.shape.L;
-
-    for (size_t r = 0; r < t->row_tiles; r++) {
-        needs(e, S_DLNF, 0, r);
-        needs(e, S_X, L, r);
-        needs(e, S_LNF, 0, r);
-        makes(e, S_DX, (L - 1) % 2, r);
-        makes(e, S_DLNFW, 0, r);
-        spawn(e, "final norm backward", PRIORITY_PATH, do_final_norm_bwd,
-              &(struct job){.e = e, .work = WORK_FINAL_NORM_BWD, .i = r});
-    }
-    needs_range(e, S_DLNFW, 0, 0, t->row_tiles);
+    needs_range(e, S_DLNFW, 0, 0, e->model.tiling.chunks);
     makes(e, S_GRAD, slice_index(e, LNFB, 0), 0);
     makes(e, S_GRAD, slice_index(e, LNFW, 0), 0);
     spawn(e, "final norm gradient", PRIORITY_WEIGHT_GRAD, do_final_norm_weights,
@@ -106,28 +71,14 @@ static void spawn_final_norm(struct engine *e, bool accumulate)
 /* Sentinels of what the gradient of one matrix is made of. */
 static void needs_product(struct engine *e, enum tensor_kind kind, size_t l)
 {
-    const struct tiling *t = &e->model.tiling;
-    size_t set = l % 2;
-    size_t rows = t->row_tiles;
-    size_t groups = t->B * t->head_groups;
+    static const enum sentinel factors[TENSOR_KINDS][2] = {[QKVW] = {S_DQKV, S_LN1},
+                                                           [ATTPROJW] = {S_DMID, S_ATT},
+                                                           [FCW] = {S_DFC, S_LN2},
+                                                           [FCPROJW] = {S_DX, S_GELU}};
+    size_t chunks = e->model.tiling.chunks;
 
-    switch (kind) {
-    case QKVW:
-        needs_range(e, S_DQKV, set, 0, groups);
-        needs_range(e, S_WORK1, set, 0, rows);
-        break;
-    case ATTPROJW:
-        needs_range(e, S_WORK2, set, 0, rows);
-        needs_range(e, S_ATT, l, 0, groups);
-        break;
-    case FCPROJW:
-        needs_range(e, S_DX, set, 0, rows);
-        needs_range(e, S_WORK2, set, 0, rows);
-        break;
-    default:
-        needs_range(e, S_WORK2, set, 0, rows);
-        break;
-    }
+    needs_range(e, factors[kind][0], l % 2, 0, chunks);
+    needs_range(e, factors[kind][1], kind == ATTPROJW ? l : l % 2, 0, chunks);
 }
 
 static void spawn_weight_grad(struct engine *e, enum tensor_kind weight,
@@ -151,7 +102,7 @@ static void spawn_weight_grad(struct engine *e, enum tensor_kind weight,
 
 static void spawn_norm_grad(struct engine *e, size_t l, bool second, bool accumulate)
 {
-    needs_range(e, second ? S_WORK2 : S_WORK1, l % 2, 0, e->model.tiling.row_tiles);
+    needs_range(e, second ? S_LN2 : S_LN1, l % 2, 0, e->model.tiling.chunks);
     makes(e, S_GRAD, slice_index(e, second ? LN2B : LN1B, l), 0);
     makes(e, S_GRAD, slice_index(e, second ? LN2W : LN1W, l), 0);
     spawn(e, "norm gradient", PRIORITY_WEIGHT_GRAD, do_norm_weights,
@@ -162,54 +113,129 @@ static void spawn_norm_grad(struct engine *e, size_t l, bool second, bool accumu
                         .accumulate = accumulate});
 }
 
-static void spawn_mlp_bwd(struct engine *e, size_t l)
+/* dx -> gelu, dfc, dmid as the gradient of ln2's output */
+static void spawn_mlp_bwd(struct engine *e, size_t l, size_t c)
 {
-    for (size_t r = 0; r < e->model.tiling.row_tiles; r++) {
-        needs(e, S_DX, l % 2, r);
-        needs(e, S_MID, l, r);
-        makes(e, S_WORK2, l % 2, r);
-        spawn(e, "mlp backward", PRIORITY_PATH, do_mlp_bwd,
-              &(struct job){.e = e, .work = WORK_MLP_BWD, .l = l, .i = r});
-    }
+    const struct tiling *t = &e->model.tiling;
+    size_t set = l % 2;
+
+    makes(e, S_GELU, set, c);
+    makes(e, S_DFC, set, c);
+    spawn_join(e);
+    needs(e, S_DX, set, c);
+    needs(e, S_FC, l, c);
+    needs(e, S_GELU, set, c);
+    needs(e, S_DFC, set, c);
+    spawn_column_tiles(e, "fcproj backward", WORK_FCPROJ_BWD, &t->backward[FCPROJW],
+                       backward_fcproj, l, c);
+
+    makes(e, S_GELU, set, c);
+    makes(e, S_DFC, set, c);
+    makes(e, S_DMID, set, c);
+    spawn_join(e);
+    needs(e, S_DFC, set, c);
+    needs(e, S_DMID, set, c);
+    spawn_column_tiles(e, "fc backward", WORK_FC_BWD, &t->backward[FCW], backward_fc, l,
+                       c);
 }
 
-static void spawn_attention_bwd(struct engine *e, size_t l)
+/* dmid, dx -> dmid, ln2, datt */
+static void spawn_attproj_bwd(struct engine *e, size_t l, size_t c)
+{
+    const struct tiling *t = &e->model.tiling;
+    size_t set = l % 2;
+
+    makes(e, S_DMID, set, c);
+    makes(e, S_LN2, set, c);
+    spawn_join(e);
+    needs(e, S_DX, set, c);
+    needs(e, S_MID, l, c);
+    needs(e, S_DMID, set, c);
+    needs(e, S_LN2, set, c);
+    spawn_row_tiles(e, "ln2 backward", WORK_NORM2_BWD, backward_norm2, l, c);
+
+    makes(e, S_DMID, set, c);
+    makes(e, S_LN2, set, c);
+    makes(e, S_DATT, set, c);
+    spawn_join(e);
+    needs(e, S_DMID, set, c);
+    needs(e, S_DATT, set, c);
+    spawn_column_tiles(e, "attproj backward", WORK_ATTPROJ_BWD, &t->backward[ATTPROJW],
+                       backward_attproj, l, c);
+
+    makes(e, S_DATT, set, c);
+    makes(e, S_DQKV, set, c);
+    spawn_join(e);
+}
+
+static void spawn_attention_bwd(struct engine *e, size_t l, size_t b)
+{
+    const struct tiling *t = &e->model.tiling;
+    size_t first, last;
+
+    tiling_chunks_of_sequence(t, b, &first, &last);
+    needs_range(e, S_QKV, l, first, last);
+    needs_range(e, S_ATT, l, first, last);
+    needs_range(e, S_DATT, l % 2, first, last);
+    needs_range(e, S_DQKV, l % 2, first, last);
+    spawn_each(e, "attention backward", PRIORITY_PATH, do_attention_bwd,
+               &(struct job){.e = e, .work = WORK_ATTENTION_BWD, .l = l, .i = b}, 0,
+               t->head_groups);
+}
+
+/* dqkv -> dx of the layer below, ln1 */
+static void spawn_qkv_bwd(struct engine *e, size_t l, size_t c)
+{
+    const struct tiling *t = &e->model.tiling;
+    size_t set = l % 2;
+    size_t below = (l + 1) % 2;
+
+    makes(e, S_DQKV, set, c);
+    makes(e, S_DX, below, c);
+    spawn_join(e);
+    needs(e, S_DQKV, set, c);
+    needs(e, S_DX, below, c);
+    spawn_column_tiles(e, "qkv backward", WORK_QKV_BWD, &t->backward[QKVW], backward_qkv,
+                       l, c);
+
+    makes(e, S_DX, below, c);
+    makes(e, S_LN1, set, c);
+    spawn_join(e);
+    needs(e, S_X, l, c);
+    needs(e, S_QKV, l, c);
+    needs(e, S_DMID, set, c);
+    needs(e, S_DX, below, c);
+    needs(e, S_LN1, set, c);
+    spawn_row_tiles(e, "ln1 backward", WORK_NORM1_BWD, backward_norm1, l, c);
+
+    makes(e, S_DX, below, c);
+    makes(e, S_LN1, set, c);
+    spawn_join(e);
+}
+
+/* In production order: fcproj, fc, ln2, attproj, qkv, ln1. */
+static void spawn_layer_bwd(struct engine *e, size_t l, bool accumulate, bool last)
 {
     const struct tiling *t = &e->model.tiling;
 
-    for (size_t b = 0; b < t->B; b++) {
-        for (size_t g = 0; g < t->head_groups; g++) {
-            size_t first, last;
-
-            tiling_tiles_of_sequence(t, b, &first, &last);
-            needs_range(e, S_WORK2, l % 2, first, last);
-            needs_range(e, S_QKV, l, first, last);
-            needs(e, S_ATT, l, b * t->head_groups + g);
-            makes(e, S_DQKV, l % 2, b * t->head_groups + g);
-            spawn(e, "attention backward", PRIORITY_PATH, do_attention_bwd,
-                  &(struct job){
-                      .e = e, .work = WORK_ATTENTION_BWD, .l = l, .i = b, .j = g});
-        }
-    }
-}
-
-static void spawn_qkv_bwd(struct engine *e, size_t l)
-{
-    const struct tiling *t = &e->model.tiling;
-
-    for (size_t r = 0; r < t->row_tiles; r++) {
-        size_t first, last;
-
-        tiling_sequences_of_tile(t, r, &first, &last);
-        needs_range(e, S_DQKV, l % 2, first * t->head_groups, last * t->head_groups);
-        needs(e, S_WORK2, l % 2, r);
-        needs(e, S_X, l, r);
-        needs(e, S_QKV, l, r);
-        makes(e, S_WORK1, l % 2, r);
-        makes(e, S_DX, (l + 1) % 2, r);
-        spawn(e, "qkv backward", PRIORITY_PATH, do_qkv_bwd,
-              &(struct job){.e = e, .work = WORK_QKV_BWD, .l = l, .i = r});
-    }
+    for (size_t c = 0; c < t->chunks; c++)
+        spawn_mlp_bwd(e, l, c);
+    spawn_weight_grad(e, FCPROJW, FCPROJB, l, accumulate);
+    for (size_t c = 0; c < t->chunks; c++)
+        spawn_attproj_bwd(e, l, c);
+    spawn_weight_grad(e, FCW, FCB, l, accumulate);
+    spawn_norm_grad(e, l, true, accumulate);
+    spawn_weight_grad(e, ATTPROJW, ATTPROJB, l, accumulate);
+    if (last)
+        spawn_reductions_up_to(e, slice_index(e, ATTPROJW, l));
+    for (size_t b = 0; b < t->B; b++)
+        spawn_attention_bwd(e, l, b);
+    for (size_t c = 0; c < t->chunks; c++)
+        spawn_qkv_bwd(e, l, c);
+    spawn_weight_grad(e, QKVW, QKVB, l, accumulate);
+    spawn_norm_grad(e, l, false, accumulate);
+    if (last)
+        spawn_reductions_up_to(e, slice_index(e, LN1W, l));
 }
 
 static void spawn_embedding_bwd(struct engine *e, size_t a)
@@ -218,7 +244,7 @@ static void spawn_embedding_bwd(struct engine *e, size_t a)
     size_t tiles = tiling_grad_tiles(t, &e->layout.shape, WPE);
 
     for (size_t i = 0; i < tiles; i++) {
-        needs_range(e, S_DX, 1, 0, t->row_tiles);
+        needs_range(e, S_DX, 1, 0, t->chunks);
         makes(e, S_GRAD, slice_index(e, WPE, 0), i);
         spawn(e, "position gradient", PRIORITY_WEIGHT_GRAD, do_positions,
               &(struct job){
@@ -229,7 +255,7 @@ static void spawn_embedding_bwd(struct engine *e, size_t a)
         return;
     }
     for (size_t v = 0; v < t->vocab_tiles; v++) {
-        needs_range(e, S_DX, 1, 0, t->row_tiles);
+        needs_range(e, S_DX, 1, 0, t->chunks);
         makes(e, S_GRAD, slice_index(e, WTE, 0), v);
         spawn(e, "token gradient", PRIORITY_WEIGHT_GRAD, do_tokens,
               &(struct job){.e = e, .work = WORK_TOKEN_GRAD, .i = v, .a = a});
@@ -243,23 +269,10 @@ void spawn_backward(struct engine *e, size_t a)
 
     if (last && e->split)
         spawn_reductions_up_to(e, slice_index(e, WTE, 0));
-    spawn_final_norm(e, accumulate);
+    spawn_final_norm_grad(e, accumulate);
     if (last)
         spawn_reductions_up_to(e, slice_index(e, LNFW, 0));
-    for (size_t l = e->layout.shape.L; l-- > 0;) {
-        spawn_mlp_bwd(e, l);
-        spawn_weight_grad(e, FCPROJW, FCPROJB, l, accumulate);
-        spawn_weight_grad(e, FCW, FCB, l, accumulate);
-        spawn_norm_grad(e, l, true, accumulate);
-        spawn_weight_grad(e, ATTPROJW, ATTPROJB, l, accumulate);
-        if (last)
-            spawn_reductions_up_to(e, slice_index(e, ATTPROJW, l));
-        spawn_attention_bwd(e, l);
-        spawn_qkv_bwd(e, l);
-        spawn_weight_grad(e, QKVW, QKVB, l, accumulate);
-        spawn_norm_grad(e, l, false, accumulate);
-        if (last)
-            spawn_reductions_up_to(e, slice_index(e, LN1W, l));
-    }
+    for (size_t l = e->layout.shape.L; l-- > 0;)
+        spawn_layer_bwd(e, l, accumulate, last);
     spawn_embedding_bwd(e, a);
 }

@@ -48,30 +48,43 @@ static double weight_grad_cost(const struct shape *s, const struct tiling *t, si
            (double)in;
 }
 
-/* Per row: what a task of rows costs. */
-static double row_cost(const struct shape *s, enum work work)
+/* Per element of a row: what a task of rows costs. */
+static double row_cost(enum work work)
 {
-    double C = (double)s->C;
-    double products = 2 * C * C;
-
     switch (work) {
     case WORK_EMBEDDING:
-        return copy_cost * C;
-    case WORK_QKV:
-        return 3 * products + norm_cost * C;
-    case WORK_MLP:
-        return 9 * products + norm_cost * C + gelu_cost * 4 * C;
+        return copy_cost;
+    case WORK_NORM1:
+    case WORK_NORM2:
     case WORK_FINAL_NORM:
-        return norm_cost * C;
+        return norm_cost;
+    case WORK_NORM1_BWD:
+    case WORK_NORM2_BWD:
+        return 3 * norm_cost;
     case WORK_FINAL_NORM_BWD:
-        return 2 * norm_cost * C;
-    case WORK_MLP_BWD:
-        return 9 * products + 3 * norm_cost * C + 2 * gelu_cost * 4 * C;
-    case WORK_QKV_BWD:
-        return 3 * products + 3 * norm_cost * C;
+        return 2 * norm_cost;
     default:
         bug("no cost of a row in work %d", (int)work);
     }
+}
+
+static double rows_cost(const struct shape *s, const struct tiling *t, enum work work,
+                        size_t r)
+{
+    return (double)tiling_rows(t, r).size * (double)s->C * row_cost(work);
+}
+
+/* A tile of the product by matrix `kind`; after: what is done to each element of it. */
+static double columns_cost(const struct shape *s, const struct tiling *t, size_t c,
+                           size_t j, enum tensor_kind kind, bool backward, double after)
+{
+    size_t out, in;
+
+    tensor_dims(s, kind, &out, &in);
+    const struct column_cut *cut = backward ? &t->backward[kind] : &t->forward[kind];
+
+    return (double)tiling_chunk_rows(t, c).size * (double)tiling_columns(cut, j).size *
+           (2 * (double)(backward ? out : in) + after);
 }
 
 double work_cost(const struct shape *s, const struct tiling *t, enum work work, size_t i,
@@ -87,19 +100,31 @@ double work_cost(const struct shape *s, const struct tiling *t, enum work work, 
         return heads_cost(s, t, j, ATTENTION_FORWARD);
     case WORK_ATTENTION_BWD:
         return heads_cost(s, t, j, ATTENTION_BACKWARD);
+    case WORK_QKV:
+        return columns_cost(s, t, i, j, QKVW, false, 0);
+    case WORK_ATTPROJ:
+        return columns_cost(s, t, i, j, ATTPROJW, false, 0);
+    case WORK_FC:
+        return columns_cost(s, t, i, j, FCW, false, gelu_cost);
+    case WORK_FCPROJ:
+        return columns_cost(s, t, i, j, FCPROJW, false, 0);
+    case WORK_FCPROJ_BWD:
+        return columns_cost(s, t, i, j, FCPROJW, true, 2 * gelu_cost);
+    case WORK_FC_BWD:
+        return columns_cost(s, t, i, j, FCW, true, 0);
+    case WORK_ATTPROJ_BWD:
+        return columns_cost(s, t, i, j, ATTPROJW, true, 0);
+    case WORK_QKV_BWD:
+        return columns_cost(s, t, i, j, QKVW, true, 0);
     case WORK_LOGITS:
-        return (double)tiling_chunk_rows(t, i).rows * vocabulary_rows(s, t, j) *
+        return (double)tiling_chunk_rows(t, i).size * vocabulary_rows(s, t, j) *
                (2 * C + softmax_cost);
     case WORK_LOSS:
-        return (double)tiling_chunk_rows(t, i).rows * (double)t->vocab_tiles *
+        return (double)tiling_chunk_rows(t, i).size * (double)t->vocab_tiles *
                softmax_cost;
-    case WORK_SOFTMAX_GRAD:
-        return (double)tiling_chunk_rows(t, i).rows * vocabulary_rows(s, t, j) *
-               softmax_cost;
-    case WORK_HEAD_WEIGHT_GRAD:
-        return (double)tiling_chunk_rows(t, i).rows * vocabulary_rows(s, t, j) * 2 * C;
-    case WORK_HEAD_INPUT_GRAD:
-        return (double)tiling_rows(t, j).rows * (double)s->Vp * 2 * C;
+    case WORK_HEAD_GRAD:
+        return (double)tiling_chunk_rows(t, i).size * vocabulary_rows(s, t, j) *
+               (4 * C + softmax_cost);
     case WORK_FINAL_NORM_GRAD:
     case WORK_NORM_GRAD:
         return (double)t->row_tiles * 2 * C * copy_cost;
@@ -110,7 +135,7 @@ double work_cost(const struct shape *s, const struct tiling *t, enum work work, 
     case WORK_TOKEN_GRAD:
         return (double)t->N * C * copy_cost / (double)t->vocab_tiles;
     default:
-        return (double)tiling_rows(t, i).rows * row_cost(s, work);
+        return rows_cost(s, t, work, j);
     }
 }
 
@@ -166,7 +191,14 @@ static void meet(struct walk *w)
 static void row_tasks(struct walk *w, enum work work)
 {
     for (size_t r = 0; r < w->tiling.row_tiles; r++)
-        task(w, work, r, 0);
+        task(w, work, r / w->tiling.chunk_tiles, r);
+}
+
+static void column_tasks(struct walk *w, enum work work, const struct column_cut *cut)
+{
+    for (size_t c = 0; c < w->tiling.chunks; c++)
+        for (size_t j = 0; j < cut->tiles; j++)
+            task(w, work, c, j);
 }
 
 static void attention_tasks(struct walk *w, enum work work)
@@ -200,69 +232,49 @@ static void is_ready(struct walk *w, enum tensor_kind kind, size_t l, double beg
     s->ready_end = end;
 }
 
+/* A stage begins that reads two tensors of layer l. */
+static void begin_stage(struct walk *w, enum tensor_kind weight, enum tensor_kind bias,
+                        size_t l)
+{
+    meet(w);
+    needs(w, weight, l);
+    needs(w, bias, l);
+}
+
+static void forward_layer(struct walk *w, size_t l)
+{
+    const struct tiling *t = &w->tiling;
+
+    begin_stage(w, LN1W, LN1B, l);
+    row_tasks(w, WORK_NORM1);
+    begin_stage(w, QKVW, QKVB, l);
+    column_tasks(w, WORK_QKV, &t->forward[QKVW]);
+    meet(w);
+    attention_tasks(w, WORK_ATTENTION);
+    begin_stage(w, ATTPROJW, ATTPROJB, l);
+    column_tasks(w, WORK_ATTPROJ, &t->forward[ATTPROJW]);
+    begin_stage(w, LN2W, LN2B, l);
+    row_tasks(w, WORK_NORM2);
+    begin_stage(w, FCW, FCB, l);
+    column_tasks(w, WORK_FC, &t->forward[FCW]);
+    begin_stage(w, FCPROJW, FCPROJB, l);
+    column_tasks(w, WORK_FCPROJ, &t->forward[FCPROJW]);
+}
+
 static void forward(struct walk *w)
 {
-    static const enum tensor_kind attention[] = {LN1W, LN1B, QKVW, QKVB};
-    static const enum tensor_kind mlp[] = {ATTPROJW, ATTPROJB, LN2W,    LN2B,
-                                           FCW,      FCB,      FCPROJW, FCPROJB};
-
     meet(w);
     if (!w->split)
         needs(w, WTE, 0);
     needs(w, WPE, 0);
     row_tasks(w, WORK_EMBEDDING);
-    for (size_t l = 0; l < w->layout->shape.L; l++) {
-        meet(w);
-        for (size_t k = 0; k < sizeof attention / sizeof *attention; k++)
-            needs(w, attention[k], l);
-        row_tasks(w, WORK_QKV);
-        meet(w);
-        attention_tasks(w, WORK_ATTENTION);
-        meet(w);
-        for (size_t k = 0; k < sizeof mlp / sizeof *mlp; k++)
-            needs(w, mlp[k], l);
-        row_tasks(w, WORK_MLP);
-    }
-    meet(w);
-    needs(w, LNFW, 0);
-    needs(w, LNFB, 0);
+    for (size_t l = 0; l < w->layout->shape.L; l++)
+        forward_layer(w, l);
+    begin_stage(w, LNFW, LNFB, 0);
     row_tasks(w, WORK_FINAL_NORM);
 }
 
-/* The last two chunks' weight gradients hold up nothing but wte itself: unless that goes
- * first they wait for the end of backward. */
-static bool waits(const struct walk *w, size_t chunk)
-{
-    return !w->split && chunk + 2 >= w->tiling.chunks;
-}
-
-static double head_weight_grads(struct walk *w, size_t chunk)
-{
-    double end = w->begin;
-
-    for (size_t v = 0; v < w->tiling.vocab_tiles; v++)
-        end = fmax(end, task(w, WORK_HEAD_WEIGHT_GRAD, chunk, v));
-    return end;
-}
-
-/* Gradients of a chunk, beside the logits of the next one. */
-static void chunk_grads(struct walk *w, size_t c)
-{
-    const struct tiling *t = &w->tiling;
-    size_t end = min_size(t->row_tiles, (c + 1) * t->chunk_tiles);
-
-    for (size_t v = 0; v < t->vocab_tiles; v++)
-        task(w, WORK_SOFTMAX_GRAD, c, v);
-    if (!waits(w, c)) {
-        double last = head_weight_grads(w, c);
-
-        if (w->split)
-            is_ready(w, WTE, 0, w->begin, last);
-    }
-    for (size_t r = c * t->chunk_tiles; r < end; r++)
-        task(w, WORK_HEAD_INPUT_GRAD, c, r);
-}
-
+/* A chunk's gradients are made beside the logits of the next one. */
 static void head(struct walk *w)
 {
     const struct tiling *t = &w->tiling;
@@ -275,8 +287,11 @@ static void head(struct walk *w)
             task(w, WORK_LOGITS, c, v);
         task(w, WORK_LOSS, c, 0);
         meet(w);
-        chunk_grads(w, c);
+        for (size_t v = 0; v < t->vocab_tiles; v++)
+            task(w, WORK_HEAD_GRAD, c, v);
     }
+    if (w->split)
+        is_ready(w, WTE, 0, w->begin, end_of(w));
 }
 
 static void weight_grads(struct walk *w, enum tensor_kind weight, enum tensor_kind bias,
@@ -310,15 +325,25 @@ static void norm_grads(struct walk *w, enum work work, enum tensor_kind weight,
 
 static void backward_layer(struct walk *w, size_t l)
 {
-    row_tasks(w, WORK_MLP_BWD);
+    const struct tiling *t = &w->tiling;
+
+    column_tasks(w, WORK_FCPROJ_BWD, &t->backward[FCPROJW]);
     meet(w);
     weight_grads(w, FCPROJW, FCPROJB, l);
+    column_tasks(w, WORK_FC_BWD, &t->backward[FCW]);
+    meet(w);
+    row_tasks(w, WORK_NORM2_BWD);
+    meet(w);
     weight_grads(w, FCW, FCB, l);
     norm_grads(w, WORK_NORM_GRAD, LN2W, LN2B, l);
     weight_grads(w, ATTPROJW, ATTPROJB, l);
+    column_tasks(w, WORK_ATTPROJ_BWD, &t->backward[ATTPROJW]);
+    meet(w);
     attention_tasks(w, WORK_ATTENTION_BWD);
     meet(w);
-    row_tasks(w, WORK_QKV_BWD);
+    column_tasks(w, WORK_QKV_BWD, &t->backward[QKVW]);
+    meet(w);
+    row_tasks(w, WORK_NORM1_BWD);
     meet(w);
     /* Beside the input gradients of the layer below. */
     weight_grads(w, QKVW, QKVB, l);
@@ -348,9 +373,6 @@ static void backward(struct walk *w)
     norm_grads(w, WORK_FINAL_NORM_GRAD, LNFW, LNFB, 0);
     for (size_t l = w->layout->shape.L; l-- > 0;)
         backward_layer(w, l);
-    for (size_t c = 0; c < w->tiling.chunks; c++)
-        if (waits(w, c))
-            head_weight_grads(w, c);
     embedding_grads(w);
 }
 

@@ -20,26 +20,35 @@
 /* Kinds of computing tasks; i and j are the tile numbers named behind each. */
 enum work {
     WORK_NONE, /* no computing task: communication, update, joins */
+    /* chunk, row tile: */
     WORK_EMBEDDING,
-    WORK_QKV,
-    WORK_ATTENTION, /* sequence, head group */
-    WORK_MLP,
+    WORK_NORM1,
+    WORK_NORM2,
     WORK_FINAL_NORM,
-    WORK_LOGITS, /* chunk, vocabulary tile */
-    WORK_LOSS,   /* chunk */
-    WORK_SOFTMAX_GRAD,
-    WORK_HEAD_WEIGHT_GRAD, /* chunk, vocabulary tile */
-    WORK_HEAD_INPUT_GRAD,  /* chunk, row tile */
     WORK_FINAL_NORM_BWD,
-    WORK_FINAL_NORM_GRAD, /* one task */
-    WORK_MLP_BWD,
-    WORK_ATTENTION_BWD, /* sequence, head group */
+    WORK_NORM2_BWD,
+    WORK_NORM1_BWD,
+    /* chunk, tile of columns: */
+    WORK_QKV,
+    WORK_ATTPROJ,
+    WORK_FC,
+    WORK_FCPROJ,
+    WORK_FCPROJ_BWD,
+    WORK_FC_BWD,
+    WORK_ATTPROJ_BWD,
     WORK_QKV_BWD,
-    WORK_WEIGHT_GRAD,   /* tile of output rows, tensor_kind of the matrix */
-    WORK_NORM_GRAD,     /* one task */
-    WORK_POSITION_GRAD, /* tile of wpe */
-    WORK_TOKEN_GRAD,    /* vocabulary tile */
-    WORK_KINDS          /* where nothing else is said: row tile */
+    /* sequence, head group: */
+    WORK_ATTENTION,
+    WORK_ATTENTION_BWD,
+    WORK_LOGITS,          /* chunk, vocabulary tile */
+    WORK_LOSS,            /* chunk */
+    WORK_HEAD_GRAD,       /* chunk, vocabulary tile */
+    WORK_FINAL_NORM_GRAD, /* one task */
+    WORK_WEIGHT_GRAD,     /* tile of output rows, tensor_kind of the matrix */
+    WORK_NORM_GRAD,       /* one task */
+    WORK_POSITION_GRAD,   /* tile of wpe */
+    WORK_TOKEN_GRAD,      /* vocabulary tile */
+    WORK_KINDS
 };
 
 /* Cost of one task. */

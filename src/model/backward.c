@@ -1,65 +1,73 @@
 /* SPDX-License-Identifier: MIT */
-/* Backward tiles. Input gradients go row tile by row tile, weight gradients weight tile
- * by weight tile over all rows of the micro-batch. */
+/* Backward tiles of a layer. Input gradients go by chunk of rows and tile of columns,
+ * weight gradients by weight tile over all rows of the micro-batch. */
 #include "model/model.h"
 
 #include <string.h>
 
-/* dx = dy W; W [out][in] */
-static void linear_input_grad(float *dx, const float *dy, const float *W, size_t rows,
-                              size_t in, size_t out)
+/* Columns j of dx = dy W, for the rows of chunk c; W [out][in] is the matrix `kind` of
+ * layer l, dy [N][out], dx [N][in]. Returns the tile's place in dx. */
+static float *linear_input_grad(const struct model *m, enum tensor_kind kind, size_t l,
+                                size_t c, size_t j, const float *dy, float *dx)
 {
-    gemm(false, false, rows, in, out, dy, out, W, in, 0, dx, in);
+    struct span rows = tiling_chunk_rows(&m->tiling, c);
+    struct span cols = tiling_columns(&m->tiling.backward[kind], j);
+    size_t out, in;
+
+    tensor_dims(&m->shape, kind, &out, &in);
+    dx += rows.begin * in + cols.begin;
+    gemm(false, false, rows.size, cols.size, out, dy + rows.begin * out, out,
+         model_param(m, kind, l) + cols.begin, in, 0, dx, in);
+    return dx;
 }
 
-void backward_final_norm(const struct model *m, size_t r)
-{
-    struct row_span s = tiling_rows(&m->tiling, r);
-    size_t C = m->shape.C;
-    size_t at = s.begin * C;
-
-    m->kernels->layernorm_bwd(m->work[(m->shape.L - 1) % 2].dx + at, m->dlnfw + r * C,
-                              m->dlnfb + r * C, m->dlnf + at, NULL, m->x_last + at,
-                              model_param(m, LNFW, 0), m->lnf_mean + s.begin,
-                              m->lnf_rstd + s.begin, s.rows, C);
-}
-
-void final_norm_weight_grad(const struct model *m, bool accumulate)
-{
-    size_t tiles = m->tiling.row_tiles;
-    size_t C = m->shape.C;
-
-    m->kernels->add_partials(model_grad(m, LNFW, 0), m->dlnfw, tiles, C, accumulate);
-    m->kernels->add_partials(model_grad(m, LNFB, 0), m->dlnfb, tiles, C, accumulate);
-}
-
-void backward_mlp(const struct model *m, size_t l, size_t r)
+void backward_fcproj(const struct model *m, size_t l, size_t c, size_t j)
 {
     const struct kernels *k = m->kernels;
+    const struct work_set *w = &m->work[l % 2];
+    size_t rows = tiling_chunk_rows(&m->tiling, c).size;
+    size_t cols = tiling_columns(&m->tiling.backward[FCPROJW], j).size;
+    float *dfc = linear_input_grad(m, FCPROJW, l, c, j, w->dx, w->dfc);
+    const float *fc = m->layers[l].fc + (dfc - w->dfc);
+    float *gelu = w->gelu + (dfc - w->dfc);
+    size_t F = 4 * m->shape.C;
+
+    for (size_t n = 0; n < rows; n++) {
+        k->gelu_bwd(dfc + n * F, dfc + n * F, fc + n * F, cols);
+        k->gelu_fwd(gelu + n * F, fc + n * F, cols);
+    }
+}
+
+void backward_fc(const struct model *m, size_t l, size_t c, size_t j)
+{
+    const struct work_set *w = &m->work[l % 2];
+
+    linear_input_grad(m, FCW, l, c, j, w->dfc, w->dmid);
+}
+
+void backward_norm2(const struct model *m, size_t l, size_t r)
+{
     const struct layer_state *ls = &m->layers[l];
     const struct work_set *w = &m->work[l % 2];
-    struct row_span s = tiling_rows(&m->tiling, r);
+    struct span s = tiling_rows(&m->tiling, r);
     size_t C = m->shape.C;
-    size_t F = 4 * C;
-    const float *fc = ls->fc + s.begin * F;
-    const float *dx = w->dx + s.begin * C;
-    const float *mid = ls->mid + s.begin * C;
+    size_t at = s.begin * C;
     const float *mean = ls->ln2_mean + s.begin;
     const float *rstd = ls->ln2_rstd + s.begin;
-    float *dfc = w->dfc + s.begin * F;
-    float *dmid = w->dmid + s.begin * C;
 
-    k->gelu_fwd(w->gelu + s.begin * F, fc, s.rows * F);
-    k->layernorm_redo(w->ln2 + s.begin * C, mid, mean, rstd, model_param(m, LN2W, l),
-                      model_param(m, LN2B, l), s.rows, C);
+    m->kernels->layernorm_redo(w->ln2 + at, ls->mid + at, mean, rstd,
+                               model_param(m, LN2W, l), model_param(m, LN2B, l), s.size,
+                               C);
+    m->kernels->layernorm_bwd(w->dmid + at, w->dln2w + r * C, w->dln2b + r * C,
+                              w->dmid + at, w->dx + at, ls->mid + at,
+                              model_param(m, LN2W, l), mean, rstd, s.size, C);
+}
 
-    linear_input_grad(dfc, dx, model_param(m, FCPROJW, l), s.rows, F, C);
-    k->gelu_bwd(dfc, dfc, fc, s.rows * F);
-    linear_input_grad(dmid, dfc, model_param(m, FCW, l), s.rows, C, F);
-    k->layernorm_bwd(dmid, w->dln2w + r * C, w->dln2b + r * C, dmid, dx, mid,
-                     model_param(m, LN2W, l), mean, rstd, s.rows, C);
-    linear_input_grad(w->datt + s.begin * C, dmid, model_param(m, ATTPROJW, l), s.rows, C,
-                      C);
+void backward_attproj(const struct model *m, size_t l, size_t c, size_t j)
+{
+    const struct work_set *w = &m->work[l % 2];
+
+    linear_input_grad(m, ATTPROJW, l, c, j, w->dmid, w->datt);
 }
 
 void backward_attention(const struct model *m, size_t l, size_t b, size_t g, float *work)
@@ -79,24 +87,33 @@ void backward_attention(const struct model *m, size_t l, size_t b, size_t g, flo
                                   work);
 }
 
-void backward_qkv(const struct model *m, size_t l, size_t r)
+/* Gradient of the output of the layer before; of the embedding when l is 0. */
+static float *dx_below(const struct model *m, size_t l)
+{
+    return m->work[(l + 1) % 2].dx;
+}
+
+void backward_qkv(const struct model *m, size_t l, size_t c, size_t j)
+{
+    linear_input_grad(m, QKVW, l, c, j, m->work[l % 2].dqkv, dx_below(m, l));
+}
+
+void backward_norm1(const struct model *m, size_t l, size_t r)
 {
     const struct layer_state *ls = &m->layers[l];
     const struct work_set *w = &m->work[l % 2];
-    struct row_span s = tiling_rows(&m->tiling, r);
+    struct span s = tiling_rows(&m->tiling, r);
     size_t C = m->shape.C;
     size_t at = s.begin * C;
     const float *mean = ls->ln1_mean + s.begin;
     const float *rstd = ls->ln1_rstd + s.begin;
-    /* Gradient of the layer before; of the embedding when l is 0. */
-    float *dx = m->work[(l + 1) % 2].dx + at;
+    float *dx = dx_below(m, l) + at;
 
     m->kernels->layernorm_redo(w->ln1 + at, ls->x + at, mean, rstd,
-                               model_param(m, LN1W, l), model_param(m, LN1B, l), s.rows,
+                               model_param(m, LN1W, l), model_param(m, LN1B, l), s.size,
                                C);
-    linear_input_grad(dx, w->dqkv + 3 * at, model_param(m, QKVW, l), s.rows, C, 3 * C);
     m->kernels->layernorm_bwd(dx, w->dln1w + r * C, w->dln1b + r * C, dx, w->dmid + at,
-                              ls->x + at, model_param(m, LN1W, l), mean, rstd, s.rows, C);
+                              ls->x + at, model_param(m, LN1W, l), mean, rstd, s.size, C);
 }
 
 struct product {
@@ -155,7 +172,7 @@ void norm_weight_grad(const struct model *m, size_t l, bool second, bool accumul
 /* The gradient of the embedding lies where layer 0 left it: in the other work set. */
 static const float *embedding_grad(const struct model *m)
 {
-    return m->work[1].dx;
+    return dx_below(m, 0);
 }
 
 void backward_tokens(const struct model *m, const int32_t *tokens, size_t v)

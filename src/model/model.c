@@ -96,7 +96,8 @@ static void place_all(struct model *m, struct placer *p, struct layer_state *lay
     m->head_lse = place_floats(p, N);
     m->row_loss = place_floats(p, N);
     if (train) {
-        m->dlnf = place_floats(p, N * s->C);
+        for (int i = 0; i < 2; i++)
+            m->dlnf[i] = place_floats(p, m->tiling.head_lanes * chunk_rows * s->C);
         m->dlnfw = place_floats(p, row_tiles * s->C);
         m->dlnfb = place_floats(p, row_tiles * s->C);
     }

@@ -6,8 +6,9 @@
  *
  * Every function below works on one tile, reads and writes only what its comment says,
  * and takes no locks: the engine makes tasks of them and orders those by dependencies.
- * r is a row tile, l a layer, b a sequence, g a head group, v a vocabulary tile, c a
- * chunk of row tiles, o a tile of output rows of a weight matrix (tiling.h).
+ * l is a layer, r a row tile, c a chunk of row tiles, j a tile of the output columns of a
+ * matrix product, b a sequence, g a head group, v a vocabulary tile, o a tile of output
+ * rows of a weight matrix (tiling.h).
  *
  * What is kept for backward is 10C + 2 layer-norm statistics + H floats a row and layer;
  * layer-norm outputs and gelu are computed again where backward needs them.
@@ -62,9 +63,9 @@ struct model {
     struct layer_state *layers;       /* [L]; entry L-1's output goes to x_last */
     float *x_last;                    /* [N][C] residual stream after the last layer */
     float *lnf_mean, *lnf_rstd, *lnf; /* [N], [N], [N][C] */
-    float *dlnf;                      /* [N][C] */
     float *dlnfw, *dlnfb;             /* [row_tiles][C] partial sums */
     float *logits[2];                 /* [chunk rows][Vp]; chunk c uses buffer c % 2 */
+    float *dlnf[2];                   /* [head_lanes][chunk rows][C] partial sums */
     float *stat_max, *stat_sum;       /* [vocab_tiles][N] softmax statistics a tile */
     float *head_lse;                  /* [N] */
     float *row_loss;                  /* [N] */
@@ -80,31 +81,46 @@ size_t model_bytes(const struct shape *s, size_t B, size_t T, bool train);
 void model_place(struct model *m, struct arena *arena, struct layer_state *layers,
                  size_t B, size_t T, bool train);
 
+/* What computes row tile r, and what computes columns j of chunk c, in layer l. */
+typedef void model_rows(const struct model *m, size_t l, size_t r);
+typedef void model_columns(const struct model *m, size_t l, size_t c, size_t j);
+
 /* ---- forward ---- */
 void forward_embedding(const struct model *m, const int32_t *tokens, size_t r); /* x[0] */
-void forward_qkv(const struct model *m, size_t l, size_t r); /* x -> ln1, qkv */
+model_rows forward_norm1;  /* x -> ln1 */
+model_columns forward_qkv; /* ln1 -> qkv */
 /* work: attention_work_elems(T, C/H) floats of the caller's own. */
 void forward_attention(const struct model *m, size_t l, size_t b, size_t g, float *work);
-void forward_mlp(const struct model *m, size_t l, size_t r); /* att, x -> mid, fc, x' */
-void forward_final_norm(const struct model *m, size_t r);    /* x_last -> lnf */
+model_columns forward_attproj;                            /* att, x -> mid */
+model_rows forward_norm2;                                 /* mid -> ln2 */
+model_columns forward_fc;                                 /* ln2 -> fc, gelu */
+model_columns forward_fcproj;                             /* gelu, mid -> x of l + 1 */
+void forward_final_norm(const struct model *m, size_t r); /* x_last -> lnf */
 
 /* ---- head and loss, chunk by chunk: no N x Vp buffer ---- */
 void head_logits(const struct model *m, size_t c, size_t v); /* logits, statistics */
 /* row_loss and head_lse of the chunk's rows; returns the sum of the losses in row order.
  * targets [N]; -1 means no target and no loss. */
 double head_loss(const struct model *m, const int32_t *targets, size_t c);
-/* logits become their gradient, times `scale` (1 / tokens of the global batch). */
-void head_softmax_grad(const struct model *m, const int32_t *targets, size_t c, size_t v,
-                       float scale);
-void head_weight_grad(const struct model *m, size_t c, size_t v, bool accumulate);
-void head_input_grad(const struct model *m, size_t c, size_t r); /* dlnf of row tile r */
-void backward_final_norm(const struct model *m, size_t r); /* dlnf -> dx, partials */
+/* logits become their gradient, times `scale` (1 / tokens of the global batch); from it
+ * the gradient of wte's rows ("+=" with accumulate) and the part of lane v % head_lanes
+ * of dlnf, which tiles of a lane add to in ascending order. */
+void head_grad(const struct model *m, const int32_t *targets, size_t c, size_t v,
+               float scale, bool accumulate);
+/* Sum of the lanes of dlnf -> dx, partial sums. */
+void backward_final_norm(const struct model *m, size_t c, size_t r);
 void final_norm_weight_grad(const struct model *m, bool accumulate);
 
 /* ---- backward of layer l ---- */
-void backward_mlp(const struct model *m, size_t l, size_t r); /* dx -> dfc, dmid, datt */
+model_columns backward_fcproj; /* dx, fc -> dfc, gelu */
+/* dmid is the gradient of ln2's output until backward_norm2 makes mid's of it. */
+model_columns backward_fc;      /* dfc -> dmid */
+model_rows backward_norm2;      /* dmid, dx, mid -> dmid, ln2, partial sums */
+model_columns backward_attproj; /* dmid -> datt */
 void backward_attention(const struct model *m, size_t l, size_t b, size_t g, float *work);
-void backward_qkv(const struct model *m, size_t l, size_t r); /* dqkv -> dx of l - 1 */
+/* dx of layer l - 1 likewise. */
+model_columns backward_qkv; /* dqkv -> dx */
+model_rows backward_norm1;  /* dx, dmid, x -> dx, ln1, partial sums */
 
 /* Weight and bias gradient of output-row tile o of one matrix of layer l: kind is QKVW,
  * ATTPROJW, FCW or FCPROJW. accumulate: "+=" instead of "=". */

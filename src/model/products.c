@@ -30,18 +30,23 @@ static struct cut cut_into(size_t total, size_t tile)
     return (struct cut){total / tile, total % tile};
 }
 
-/* p for each height of tile that the rows of a micro-batch are cut into. */
-static void add_row_tiles(struct product_list *list, struct model_product p, size_t times)
+/* p for each width of tile that `cut` makes, and each height of chunk. */
+static void add_tiles(struct product_list *list, struct model_product p,
+                      const struct column_cut *cut, size_t times)
 {
     const struct tiling *t = list->tiling;
-    struct cut rows = cut_into(t->N, t->row_tile);
+    struct cut rows = cut_into(t->N, t->chunk_tiles * t->row_tile);
+    struct cut cols = cut_into(cut->columns, cut->tile);
 
-    p.m = t->row_tile;
-    p.calls = rows.whole * times * list->accum;
-    add(list, p);
-    p.m = rows.rest;
-    p.calls = times * list->accum;
-    add(list, p);
+    for (int i = 0; i < 4; i++) {
+        bool low = i & 2;
+        bool narrow = i & 1;
+
+        p.m = low ? rows.rest : t->chunk_tiles * t->row_tile;
+        p.n = narrow ? cols.rest : cut->tile;
+        p.calls = (low ? 1 : rows.whole) * (narrow ? 1 : cols.whole) * times;
+        add(list, p);
+    }
 }
 
 /* y = x W^T + y and dx = dy W, W [out][in] */
@@ -49,30 +54,21 @@ static void add_rows_products(struct product_list *list, const char *name,
                               enum tensor_kind kind, enum product_part part)
 {
     size_t out, in;
+    size_t times = list->shape->L * list->accum;
+    bool forward = part == PRODUCT_FORWARD;
 
     tensor_dims(list->shape, kind, &out, &in);
-    if (part == PRODUCT_FORWARD)
-        add_row_tiles(list,
-                      (struct model_product){.name = name,
-                                             .part = part,
-                                             .tb = true,
-                                             .n = out,
-                                             .k = in,
-                                             .lda = in,
-                                             .ldb = in,
-                                             .ldc = out,
-                                             .beta = 1},
-                      list->shape->L);
-    else
-        add_row_tiles(list,
-                      (struct model_product){.name = name,
-                                             .part = part,
-                                             .n = in,
-                                             .k = out,
-                                             .lda = out,
-                                             .ldb = in,
-                                             .ldc = in},
-                      list->shape->L);
+    add_tiles(list,
+              (struct model_product){.name = name,
+                                     .part = part,
+                                     .tb = forward,
+                                     .k = forward ? in : out,
+                                     .lda = forward ? in : out,
+                                     .ldb = in,
+                                     .ldc = forward ? out : in,
+                                     .beta = forward ? 1 : 0},
+              forward ? &list->tiling->forward[kind] : &list->tiling->backward[kind],
+              times);
 }
 
 /* The first micro-batch overwrites, the others add. */
@@ -111,70 +107,65 @@ static void add_weight_grad(struct product_list *list, const char *name,
     add_first_and_others(list, p, L, L * (list->accum - 1));
 }
 
-/* One chunk of rows and one tile of the vocabulary; `chunks` and `tiles` of that size a
- * micro-batch. The gradient of wte is overwritten by the very first chunk only. */
-static void add_head_tile(struct product_list *list, size_t rows, size_t chunks,
-                          bool has_first, size_t vocab, size_t tiles,
+/* `chunks` of so many rows and `tiles` of so many rows of wte a micro-batch, the first of
+ * them in a lane or not. The gradient of wte is overwritten by the very first chunk only.
+ */
+struct head_tile {
+    size_t rows, chunks;
+    bool has_first;
+    size_t vocab, tiles, firsts;
+};
+
+static void add_head_tile(struct product_list *list, const struct head_tile *h,
                           enum product_part part)
 {
     size_t C = list->shape->C;
     size_t Vp = list->shape->Vp;
-    size_t calls = chunks * tiles * list->accum;
-    struct model_product logits = {.name = "head",
-                                   .part = part,
-                                   .tb = true,
-                                   .m = rows,
-                                   .n = vocab,
-                                   .k = C,
-                                   .lda = C,
-                                   .ldb = C,
-                                   .ldc = Vp,
-                                   .calls = calls};
-    struct model_product weights = {.name = "head",
-                                    .part = part,
-                                    .ta = true,
-                                    .m = vocab,
-                                    .n = C,
-                                    .k = rows,
-                                    .lda = Vp,
-                                    .ldb = C,
-                                    .ldc = C};
+    size_t times = h->chunks * list->accum;
+    struct model_product p = {.name = "head", .part = part, .lda = C, .ldb = C, .ldc = C};
 
-    if (rows == 0 || calls == 0)
+    if (part == PRODUCT_FORWARD) {
+        p.tb = true;
+        p.m = h->rows;
+        p.n = h->vocab;
+        p.k = C;
+        p.ldc = Vp;
+        p.calls = times * h->tiles;
+        add(list, p);
         return;
-    if (part == PRODUCT_FORWARD)
-        add(list, logits);
-    else
-        add_first_and_others(list, weights, has_first ? tiles : 0,
-                             calls - (has_first ? tiles : 0));
+    }
+    size_t firsts = part == PRODUCT_INPUT_GRAD ? times * h->firsts
+                    : h->has_first             ? h->tiles
+                                               : 0;
+
+    p.ta = part == PRODUCT_WEIGHT_GRAD;
+    p.m = p.ta ? h->vocab : h->rows;
+    p.n = C;
+    p.k = p.ta ? h->rows : h->vocab;
+    p.lda = Vp;
+    add_first_and_others(list, p, firsts, times * h->tiles - firsts);
 }
 
 static void add_head(struct product_list *list, enum product_part part)
 {
     const struct tiling *t = list->tiling;
-    size_t Vp = list->shape->Vp;
     size_t chunk_rows = t->chunk_tiles * t->row_tile;
     struct cut rows = cut_into(t->N, chunk_rows);
-    struct cut vocab = cut_into(Vp, t->vocab_tile);
+    struct cut vocab = cut_into(list->shape->Vp, t->vocab_tile);
 
-    if (part == PRODUCT_INPUT_GRAD) {
-        add_row_tiles(list,
-                      (struct model_product){.name = "head",
-                                             .part = part,
-                                             .n = list->shape->C,
-                                             .k = Vp,
-                                             .lda = Vp,
-                                             .ldb = list->shape->C,
-                                             .ldc = list->shape->C},
-                      1);
-        return;
-    }
-    for (int cut_short = 0; cut_short < 2; cut_short++) {
-        size_t height = cut_short ? vocab.rest : t->vocab_tile;
-        size_t tiles = cut_short ? vocab.rest > 0 : vocab.whole;
+    for (int i = 0; i < 4; i++) {
+        bool low = i & 2;
+        bool narrow = i & 1;
+        size_t lanes = min_size(t->head_lanes, vocab.whole);
+        struct head_tile h = {.rows = low ? rows.rest : chunk_rows,
+                              .chunks = low ? 1 : rows.whole,
+                              .has_first = !low || rows.whole == 0,
+                              .vocab = narrow ? vocab.rest : t->vocab_tile,
+                              .tiles = narrow ? 1 : vocab.whole,
+                              .firsts = narrow ? t->head_lanes - lanes : lanes};
 
-        add_head_tile(list, chunk_rows, rows.whole, true, height, tiles, part);
-        add_head_tile(list, rows.rest, 1, rows.whole == 0, height, tiles, part);
+        if (h.rows > 0 && h.vocab > 0 && h.chunks > 0)
+            add_head_tile(list, &h, part);
     }
 }
 

@@ -11,37 +11,49 @@
 
 #include "model/tensors.h"
 
+/* Columns of a matrix in tiles; the last may be narrower. */
+struct column_cut {
+    size_t columns, tile, tiles;
+};
+
+/* Rows are cut twice: what works row by row (layer-norm) goes by row tile, matrix
+ * products go by chunk, which is a few row tiles, and by tile of output columns. */
 struct tiling {
     size_t B, T, N;  /* N = B*T rows */
     size_t row_tile; /* rows a tile; the last may be shorter */
     size_t row_tiles;
+    size_t chunk_tiles; /* row tiles a chunk */
+    size_t chunks;
+    /* Output columns of y = x W^T and of dx = dy W, for each weight matrix of a layer. */
+    struct column_cut forward[TENSOR_KINDS], backward[TENSOR_KINDS];
     size_t head_groups; /* tasks a sequence in attention; 1 <= groups <= H */
     size_t vocab_tile;  /* rows of wte a tile, a multiple of VOCAB_PAD */
     size_t vocab_tiles;
-    size_t chunk_tiles; /* row tiles whose logits are alive together */
-    size_t chunks;
+    size_t head_lanes; /* sums, over every head_lanes-th vocabulary tile, that make the
+                          gradient of the head's input */
 };
 
 /* In       B, T >= 1, T <= s->T */
 void tiling_init(struct tiling *t, const struct shape *s, size_t B, size_t T);
 
-/* Upper bound of row_tiles over all micro-batches of at most N rows. */
+/* Upper bounds of row_tiles and chunks over all micro-batches of at most N rows. */
 size_t tiling_max_row_tiles(size_t N);
+size_t tiling_max_chunks(size_t N);
 
-/* Consecutive rows of the micro-batch. */
-struct row_span {
-    size_t begin, rows;
+/* Consecutive rows of the micro-batch, or columns of a matrix. */
+struct span {
+    size_t begin, size;
 };
 
-/* Rows of row tile r; rows of chunk c of row tiles. */
-struct row_span tiling_rows(const struct tiling *t, size_t r);
-struct row_span tiling_chunk_rows(const struct tiling *t, size_t c);
-/* Row tiles [*first, *last) that hold rows of sequence b. */
-void tiling_tiles_of_sequence(const struct tiling *t, size_t b, size_t *first,
-                              size_t *last);
-/* Sequences [*first, *last) that have rows in row tile r. */
-void tiling_sequences_of_tile(const struct tiling *t, size_t r, size_t *first,
-                              size_t *last);
+/* Rows of row tile r; rows of chunk c; row tiles of chunk c. */
+struct span tiling_rows(const struct tiling *t, size_t r);
+struct span tiling_chunk_rows(const struct tiling *t, size_t c);
+struct span tiling_chunk_tiles(const struct tiling *t, size_t c);
+struct span tiling_columns(const struct column_cut *cut, size_t j);
+
+/* Chunks [*first, *last) that hold rows of sequence b. */
+void tiling_chunks_of_sequence(const struct tiling *t, size_t b, size_t *first,
+                               size_t *last);
 /* Heads [*first, *last) of group g. */
 void tiling_heads(const struct tiling *t, const struct shape *s, size_t g, size_t *first,
                   size_t *last);

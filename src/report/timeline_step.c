@@ -29,8 +29,8 @@ static enum phase phase_of(const char *label)
                  {"softmax", HEAD},  {"final norm ", HEAD}, {"update", UPDATE},
                  {"sum", UPDATE},    {"rows", UPDATE},      {"reduce", UPDATE},
                  {"return", UPDATE}, {"agree", UPDATE}};
-    static const char *const forward[] = {"embedding", "qkv", "attention", "mlp",
-                                          "final norm"};
+    static const char *const forward[] = {"embedding", "ln1", "qkv", "attention",
+                                          "attproj",   "ln2", "fc",  "final norm"};
 
     for (size_t i = 0; i < sizeof table / sizeof *table; i++)
         if (begins(label, table[i].begin))

@@ -62,32 +62,51 @@ static void test_operations(void **state)
     layout_release(&l);
 }
 
+static double columns_of(const struct shape *s, const struct tiling *t, enum work work,
+                         const struct column_cut *cut)
+{
+    double sum = 0;
+
+    for (size_t c = 0; c < t->chunks; c++)
+        for (size_t j = 0; j < cut->tiles; j++)
+            sum += work_cost(s, t, work, c, j);
+    return sum;
+}
+
 /* Tiles of an uneven shape add up to whole tensors. */
 static void test_tiles(void **state)
 {
-    struct shape s = shape_of("L=2,H=3,C=48,T=40,V=1003");
+    struct shape s = shape_of("L=2,H=3,C=240,T=140,V=1003");
+    const double C = 240, T = 140, N = 3 * T;
     struct tiling t;
-    double rows = 0, heads = 0, logits = 0, weights = 0;
+    double rows = 0, heads = 0, head = 0, weights = 0;
 
     (void)state;
-    tiling_init(&t, &s, 3, 37);
+    tiling_init(&t, &s, 3, 140);
+    assert_true(t.chunks > 1 && t.forward[FCW].tiles > 1 && t.vocab_tiles > 1);
     for (size_t r = 0; r < t.row_tiles; r++)
-        rows += work_cost(&s, &t, WORK_FINAL_NORM, r, 0);
+        rows += work_cost(&s, &t, WORK_FINAL_NORM, 0, r);
     for (size_t b = 0; b < t.B; b++)
         for (size_t g = 0; g < t.head_groups; g++)
             heads += work_cost(&s, &t, WORK_ATTENTION, b, g);
     for (size_t c = 0; c < t.chunks; c++)
         for (size_t v = 0; v < t.vocab_tiles; v++)
-            logits += work_cost(&s, &t, WORK_HEAD_WEIGHT_GRAD, c, v);
+            head += work_cost(&s, &t, WORK_HEAD_GRAD, c, v) -
+                    work_cost(&s, &t, WORK_LOGITS, c, v);
     for (size_t o = 0; o < tiling_grad_tiles(&t, &s, FCW); o++)
         weights += work_cost(&s, &t, WORK_WEIGHT_GRAD, o, FCW);
+    double qkv = columns_of(&s, &t, WORK_QKV, &t.forward[QKVW]);
+    double fc = columns_of(&s, &t, WORK_FC_BWD, &t.backward[FCW]);
+
     assert_near(rows,
-                3 * 37 * work_cost(&s, &t, WORK_FINAL_NORM, 0, 0) /
-                    (double)tiling_rows(&t, 0).rows,
+                N * work_cost(&s, &t, WORK_FINAL_NORM, 0, 0) /
+                    (double)tiling_rows(&t, 0).size,
                 1e-6 * rows);
-    assert_near(heads, 3 * 3 * 4.0 * 37 * 37 * 16, 1e-6 * heads);
-    assert_near(logits, 2.0 * 3 * 37 * 1024 * 48, 1e-6 * logits);
-    assert_near(weights, 2.0 * 3 * 37 * 48 * 4 * 48, 1e-6 * weights);
+    assert_near(heads, 3 * 4 * T * T * C, 1e-6 * heads);
+    assert_near(head, 2 * N * 1024 * C, 1e-6 * head);
+    assert_near(weights, 2 * N * C * 4 * C, 1e-6 * weights);
+    assert_near(qkv, 2 * N * C * 3 * C, 1e-6 * qkv);
+    assert_near(fc, 2 * N * C * 4 * C, 1e-6 * fc);
     assert_true(work_cost(&s, &t, WORK_NONE, 0, 0) == 0);
 }
 
@@ -145,14 +164,15 @@ static void test_order(void **state)
 /* Workers beyond the tiles of a stage have nothing to do. */
 static void test_workers(void **state)
 {
-    struct shape s = shape_of("L=4,H=4,C=64,T=32,V=300");
+    enum { POWERS = 8 };
+    struct shape s = shape_of("L=4,H=4,C=384,T=128,V=3000");
     struct layout l;
-    double length[5], cost = 0;
+    double length[POWERS], cost = 0;
 
     (void)state;
     assert_int_equal(layout_init(&l, &s, LAYOUT_PRODUCTION), ST_OK);
-    for (int i = 0; i < 5; i++) {
-        struct profile p = profile_of(&l, 2, 32, 1, 1 << i);
+    for (int i = 0; i < POWERS; i++) {
+        struct profile p = profile_of(&l, 2, 128, 1, 1 << i);
 
         length[i] = p.length;
         cost = i == 0 ? p.length : cost;
@@ -161,8 +181,8 @@ static void test_workers(void **state)
         profile_release(&p);
     }
     assert_true(length[1] < 0.6 * length[0]);
-    /* Two row tiles: four workers are hardly faster than two. */
-    assert_true(length[2] > 0.7 * length[1]);
+    assert_true(length[2] < 0.7 * length[1]);
+    assert_true(length[POWERS - 1] > 0.9 * length[POWERS - 2]);
     layout_release(&l);
 }
 
