@@ -4,16 +4,19 @@
  * would read the whole data set. After opening, a set is read-only: any number of threads
  * may ask it for windows.
  *
- * A file that somebody cuts while it is mapped ends the program with SIGBUS at the first
- * touch of a page that is gone. That is left as it is: looking at the size before a
- * window would not help, the file can shrink just after, and no window of wrong ids is
- * ever trained on. */
+ * A file that somebody cuts while it is mapped, or that cannot be read any more, gives
+ * SIGBUS at the first touch of a page that is gone. A handler leads out of the copying of
+ * a window, which then fails like any other read; no window of wrong ids is ever trained
+ * on. */
 #include "data/shards.h"
 
 #include <endian.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -108,6 +111,33 @@ static enum status read_header(int fd, const char *path, uint64_t bytes, struct 
     return ST_OK;
 }
 
+/* ---- pages that are gone ---- */
+
+/* Where to go on when a page is gone; NULL while no mapped file is read. The compiler
+ * does not see who reads it. */
+static _Thread_local sigjmp_buf *volatile way_out;
+static struct sigaction other_handler;
+
+static void on_bus_error(int number, siginfo_t *info, void *context)
+{
+    (void)info;
+    (void)context;
+    if (way_out)
+        siglongjmp(*way_out, 1);
+    /* Not ours: the instruction is tried again under the handler that was here before. */
+    (void)sigaction(number, &other_handler, NULL);
+}
+
+static void handle_bus_errors(void)
+{
+    /* Not blocked in the handler, which may never return. */
+    struct sigaction action = {.sa_sigaction = on_bus_error,
+                               .sa_flags = SA_SIGINFO | SA_NODEFER};
+
+    sigemptyset(&action.sa_mask);
+    (void)sigaction(SIGBUS, &action, &other_handler);
+}
+
 static enum status map_file(int fd, const char *path, uint64_t bytes, struct shard *f)
 {
     if (bytes > SIZE_MAX)
@@ -168,11 +198,13 @@ done:
 enum status shards_open(const char *where, const char *split, uint32_t vocab,
                         struct shards **out)
 {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
     struct shards *s = NULL;
     enum status st;
 
     *out = NULL;
     require(vocab >= 1);
+    (void)pthread_once(&once, handle_bus_errors);
     st = memory_alloc(1, sizeof *s, "a shard set", &s);
     if (st != ST_OK)
         return st;
@@ -280,6 +312,34 @@ static uint32_t copy_window(const struct shards *s, const struct shard *f, uint6
     return largest;
 }
 
+static enum status fail_gone(const char *path, uint64_t needed)
+{
+    uint64_t bytes = 0;
+
+    if (file_size(path, &bytes) == ST_OK && bytes < needed)
+        return fail(ST_IO,
+                    "%s: found %" PRIu64 " bytes, needs the %" PRIu64
+                    " it had: it was cut while it is read",
+                    path, bytes, needed);
+    return fail(ST_IO, "%s: a page cannot be read any more", path);
+}
+
+/* copy_window, and ST_IO when a page of the file is gone. */
+static enum status copy_if_there(const struct shards *s, size_t file, uint64_t first,
+                                 size_t T, int32_t *x, int32_t *y, uint32_t *largest)
+{
+    sigjmp_buf here;
+
+    if (sigsetjmp(here, 0) != 0) {
+        way_out = NULL;
+        return fail_gone(s->files.paths[file], s->shards[file].map_bytes);
+    }
+    way_out = &here;
+    *largest = copy_window(s, &s->shards[file], first, T, x, y);
+    way_out = NULL;
+    return ST_OK;
+}
+
 /* The error of the first id of a window that is not in the vocabulary. */
 static enum status fail_id(const struct shards *s, size_t file, uint64_t first, size_t T,
                            const int32_t *x, const int32_t *y)
@@ -311,9 +371,10 @@ enum status shards_window(const struct shards *s, size_t T, uint64_t w, int32_t 
             break;
         w -= windows;
     }
-    if (copy_window(s, &s->shards[file], w * T, T, x, y) >= s->vocab)
-        return fail_id(s, file, w * T, T, x, y);
-    return ST_OK;
+    uint32_t largest = 0;
+    enum status st = copy_if_there(s, file, w * T, T, x, y, &largest);
+
+    return st == ST_OK && largest >= s->vocab ? fail_id(s, file, w * T, T, x, y) : st;
 }
 
 /* Feeds one file in pieces, and gives the pages of each back, so that hashing 100 GB does

@@ -46,7 +46,8 @@ uint64_t shards_file_tokens(const struct shards *s, size_t file);
 uint64_t shards_windows(const struct shards *s, size_t T, size_t *n_skipped);
 
 /* Copies window w: x[i] = token i, y[i] = token i + 1, i = 0..T-1, ids checked.
- * Returns  ST_FORMAT naming file, token index in the file, the id and the vocabulary size
+ * Returns  ST_IO naming the file when it has been cut since it was opened; ST_FORMAT
+ *          naming file, token index in the file, the id and the vocabulary size
  *          when an id is not below vocab; x and y are then unspecified */
 MUST_USE enum status shards_window(const struct shards *s, size_t T, uint64_t w,
                                    int32_t *x, int32_t *y);
