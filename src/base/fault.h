@@ -19,8 +19,7 @@
 #define FAULT_POINTS                                                                     \
     "start", "load", "data", "forward", "backward", "reduce", "agree", "update",         \
         "return", "weights", "evaluate", "save-begin", "save-copy", "save-write",        \
-        "save-sync", "save-manifest", "save-rename", "save-latest", "prune", "sample",   \
-        "tokenize"
+        "save-sync", "save-manifest", "save-rename", "save-latest", "prune", "tokenize"
 
 enum { FAULT_WAIT_S = 4 };
 

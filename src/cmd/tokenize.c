@@ -25,6 +25,7 @@
 #include <xxhash.h>
 
 #include "base/clock.h"
+#include "base/fault.h"
 #include "base/files.h"
 #include "base/log.h"
 #include "base/memory.h"
@@ -420,6 +421,8 @@ static enum status commit(const struct settings *s, const struct tokenizer *t,
         return fail(ST_USAGE, "%s: path too long", s->out);
     for (int k = 0; k < SPLITS && st == ST_OK; k++)
         st = shard_writer_finish(o->writers[k]);
+    if (st == ST_OK)
+        st = fault_status("tokenize", final);
     if (st == ST_OK)
         st = tokenizer_save(t, note, fresh);
     if (st != ST_OK)

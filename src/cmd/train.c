@@ -96,6 +96,10 @@ static void fill_table(struct option_row *table, struct train_options *o,
          0},
         {"time-limit", OPTION_TEXT, &o->time_limit, "TIME",
          "save and stop (exit code 4) before this much time is over: 23h50m", 0, 0},
+        {"stall-limit", OPTION_TEXT, &o->stall_limit, "TIME",
+         "end the job when a rank keeps the others waiting for so long; 0: never", 0, 0},
+        {"check-sync", OPTION_SIZE, &o->check_sync, "N",
+         "steps between comparisons of all ranks' weights; 0: off", 0, 0},
         {"log-every", OPTION_SIZE, &o->log_every, "N",
          "steps between log lines; 0: about 50 lines a run", 0, 0},
         {"trace", OPTION_SWITCH, &o->trace, NULL,
@@ -179,7 +183,9 @@ enum status cmd_train(int argc, char **argv, int *exit_code)
                               .block_bytes = "auto",
                               .roots = 1,
                               .keep = 2,
-                              .trace_steps = 4};
+                              .trace_steps = 4,
+
+                              .stall_limit = "30m"};
     struct option_row table[MAX_OPTIONS];
     const char *config = NULL;
     bool help = false;

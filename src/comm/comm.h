@@ -71,6 +71,19 @@ double comm_clock_offset(struct comm *c);
 MUST_USE enum status comm_same(struct comm *c, const void *data, size_t bytes,
                                const char *what);
 
+/* ---- watch: who keeps the others waiting ---- */
+
+/* From now on the ranks give signs of life. One that gives none, or that all others wait
+ * for, for `notice_s` seconds is named in a warning, with its host, its process and what
+ * it has not entered; after `limit_s` (0: never) the job is ended with exit code 1.
+ * COLLECTIVE, agreed; to be ended before comm_stop. */
+MUST_USE enum status comm_watch_begin(struct comm *c, double notice_s, double limit_s);
+/* COLLECTIVE; allowed without a begin. */
+void comm_watch_end(struct comm *c);
+/* Where this rank is, for those messages. Any thread. */
+enum comm_stage { STAGE_START, STAGE_STEP, STAGE_EVALUATION, STAGE_SAVE };
+void comm_watch_at(struct comm *c, uint64_t step, enum comm_stage stage);
+
 /* ---- memory that the ranks of one host see ---- */
 
 /* True when ranks of this job share a host and can see each other's memory there; the

@@ -22,6 +22,8 @@ struct comm {
     bool shares_memory;
     int thread_level; /* the least of all ranks */
     atomic_long longest_nap_us;
+    atomic_uint_fast64_t watch_step;
+    atomic_int watch_stage;
     char refusal[512]; /* why the start failed */
     enum status start_status;
 
@@ -40,7 +42,9 @@ struct comm {
     struct control *controls; /* started, not complete */
     struct traffic *traffics; /* attached exchanges */
     struct rows_traffic *rows;
-    double moved_s; /* when something moved last */
+    struct watch *watch; /* NULL: off */
+    uint64_t moves;      /* how often something moved */
+    double moved_s;      /* when something moved last */
     long nap_us;
     bool pending;     /* some request is */
     bool collectives; /* some collective is */
@@ -81,6 +85,12 @@ bool control_advance(struct comm *c); /* communication thread; true when one com
 /* A duplicate of the control communicator that returns errors. COLLECTIVE. */
 MPI_Comm control_new_comm(struct comm *c);
 void control_free_comm(struct comm *c, MPI_Comm *comm); /* MPI_COMM_NULL allowed */
+
+/* ---- comm_watch.c: communication thread ---- */
+
+void watch_tick(struct comm *c);
+/* When the next tick is due (clock_s), 0: never. */
+double watch_next_s(const struct comm *c);
 
 /* ---- exchange_stream.c ---- */
 

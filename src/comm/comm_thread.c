@@ -96,18 +96,22 @@ static long next_nap_us(const struct comm *c)
     return (long)fmin(limit, fmax(FIRST_NAP_US, 2.0 * (double)c->nap_us));
 }
 
+/* Until a post comes or so much time is over: then true. Under lock. */
+static bool sleep_for(struct comm *c, double seconds)
+{
+    struct timespec until;
+    long ns = (long)(1e9 * seconds);
+
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_sec += (until.tv_nsec + ns) / 1000000000;
+    until.tv_nsec = (until.tv_nsec + ns) % 1000000000;
+    return pthread_cond_timedwait(&c->wake, &c->lock, &until) == ETIMEDOUT;
+}
+
 /* Under lock. */
 static void nap(struct comm *c)
 {
-    struct timespec until;
-
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_nsec += c->nap_us * 1000;
-    if (until.tv_nsec >= 1000000000) {
-        until.tv_nsec -= 1000000000;
-        until.tv_sec++;
-    }
-    if (pthread_cond_timedwait(&c->wake, &c->lock, &until) == ETIMEDOUT)
+    if (sleep_for(c, 1e-6 * (double)c->nap_us))
         c->nap_us = next_nap_us(c);
 }
 
@@ -117,6 +121,7 @@ static bool rest(struct comm *c, bool moved)
     bool go_on = true;
 
     if (moved) {
+        c->moves++;
         c->moved_s = clock_s();
         c->nap_us = FIRST_NAP_US;
     } else if (c->pending && clock_s() - c->moved_s < spin_s) {
@@ -128,6 +133,8 @@ static bool rest(struct comm *c, bool moved)
             nap(c);
         else if (c->stopping)
             go_on = false;
+        else if (watch_next_s(c) > 0)
+            (void)sleep_for(c, fmax(0, watch_next_s(c) - clock_s()));
         else
             pthread_cond_wait(&c->wake, &c->lock);
     }
@@ -159,6 +166,7 @@ void *comm_thread_main(void *comm)
         do {
             moved = run_posts(c);
             moved |= advance(c);
+            watch_tick(c);
         } while (rest(c, moved));
     }
     comm_mpi_end(c);

@@ -558,6 +558,16 @@ void engine_step(struct engine *e, double lr, uint64_t adam_step, bool local_fai
                                clip_scale(out->grad_norm, e->options.clip));
 }
 
+double engine_local_loss(const struct engine *e)
+{
+    double loss = 0;
+
+    for (size_t a = 0; a < e->options.accum; a++)
+        for (size_t i = 0; i < e->model.tiling.chunks; i++)
+            loss += e->chunk_loss[a * e->max_chunks + i];
+    return loss;
+}
+
 void engine_request_stop(struct engine *e)
 {
     e->stop_wanted = true;

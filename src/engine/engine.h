@@ -113,6 +113,9 @@ struct step_result {
     uint64_t comm_bytes, comm_messages; /* sent by this rank */
 };
 
+/* Sum of this rank's losses of the last step's rows. LOCAL; between steps. */
+double engine_local_loss(const struct engine *e);
+
 /* One step on the token buffers. The update of the step is only scheduled: it happens in
  * the next window (engine_step or engine_flush), with rate lr, and not at all when
  * the result is not finite or a rank failed.

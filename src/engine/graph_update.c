@@ -177,13 +177,9 @@ static void do_agree(void *args, struct task_event event)
 {
     struct job *j = args;
     struct engine *e = j->e;
-    const struct tiling *t = &e->model.tiling;
-    double loss = 0;
+    double loss = engine_local_loss(e);
     double squares = 0;
 
-    for (size_t a = 0; a < e->options.accum; a++)
-        for (size_t i = 0; i < t->chunks; i++)
-            loss += e->chunk_loss[a * e->max_chunks + i];
     for (size_t i = 0; i < e->first_squares[e->plan.n_blocks]; i++)
         squares += e->squares[i];
     fault_at("agree");

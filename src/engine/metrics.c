@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 
 #include "base/clock.h"
@@ -80,6 +81,25 @@ static enum status open_lines(struct lines *l)
 {
     l->file = fopen(l->path, "ae");
     return l->file ? ST_OK : fail(ST_IO, "%s: cannot open: %s", l->path, strerror(errno));
+}
+
+/* A file that was removed under the run would take all further lines with it. */
+static enum status open_again_if_removed(struct lines *l)
+{
+    char folder[PATH_MAX];
+    struct stat info;
+    enum status st;
+
+    if (l->file && (fstat(fileno(l->file), &info) != 0 || info.st_nlink > 0))
+        return ST_OK;
+    log_warn("%s was removed; a new one begins here", l->path);
+    if (l->file)
+        fclose(l->file);
+    l->file = NULL;
+    (void)snprintf(folder, sizeof folder, "%.*s", (int)(strrchr(l->path, '/') - l->path),
+                   l->path);
+    st = folder_make(folder);
+    return st == ST_OK ? open_lines(l) : st;
 }
 
 static enum status open_tensorboard(struct metrics *m)
@@ -183,7 +203,8 @@ static enum status write_line(struct lines *l, json_t *object)
     json_decref(object);
     if (!text)
         return fail(ST_NOMEM, "%s: no memory for a line", l->path);
-    if (fprintf(l->file, "%s\n", text) < 0 || fflush(l->file) != 0)
+    st = open_again_if_removed(l);
+    if (st == ST_OK && (fprintf(l->file, "%s\n", text) < 0 || fflush(l->file) != 0))
         st = fail(ST_IO, "%s: cannot write: %s", l->path, strerror(errno));
     free(text);
     return st;

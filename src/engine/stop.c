@@ -38,13 +38,13 @@ double stop_elapsed_s(void)
     return clock_s() - watch_begin_s;
 }
 
-static enum status bad_limit(const char *text)
+static enum status bad_limit(const char *option, const char *text)
 {
-    return fail(ST_USAGE,
-                "--time-limit: found '%s', needs a time such as 23h50m, 90m, 45s", text);
+    return fail(ST_USAGE, "--%s: found '%s', needs a time such as 23h50m, 90m, 45s",
+                option, text);
 }
 
-enum status stop_parse_limit(const char *text, double *seconds)
+enum status stop_parse_limit(const char *option, const char *text, double *seconds)
 {
     double total = 0;
     const char *p = text;
@@ -54,7 +54,7 @@ enum status stop_parse_limit(const char *text, double *seconds)
         unsigned long n = strtoul(p, &end, 10);
 
         if (!isdigit((unsigned char)*p) || n > 100000000)
-            return bad_limit(text);
+            return bad_limit(option, text);
         if (*end == 'h')
             total += 3600 * (double)n;
         else if (*end == 'm')
@@ -62,9 +62,9 @@ enum status stop_parse_limit(const char *text, double *seconds)
         else if (*end == 's' || (*end == 0 && p == text))
             total += (double)n;
         else
-            return bad_limit(text);
+            return bad_limit(option, text);
         p = *end ? end + 1 : end;
     } while (*p);
     *seconds = total;
-    return total > 0 ? ST_OK : bad_limit(text);
+    return total > 0 ? ST_OK : bad_limit(option, text);
 }

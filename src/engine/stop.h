@@ -22,7 +22,8 @@ bool stop_signalled(void);
 double stop_elapsed_s(void);
 
 /* "23h50m", "90m", "45s", "1h30m15s", "3600" (seconds) -> seconds.
- * Returns  ST_USAGE naming --time-limit, what was found and what is needed */
-MUST_USE enum status stop_parse_limit(const char *text, double *seconds);
+ * Returns  ST_USAGE naming --`option`, what was found and what is needed */
+MUST_USE enum status stop_parse_limit(const char *option, const char *text,
+                                      double *seconds);
 
 #endif

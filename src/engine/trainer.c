@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/fault.h"
 #include "base/log.h"
 #include "base/progress.h"
 #include "engine/cores.h"
@@ -31,6 +32,9 @@ static enum status save(struct trainer *t)
 static enum status evaluate(struct trainer *t)
 {
     double loss;
+
+    comm_watch_at(t->comm, t->state.step, STAGE_EVALUATION);
+    fault_at("evaluate");
     enum status st = trainer_evaluate(t, &loss);
 
     if (st != ST_OK)
@@ -80,14 +84,7 @@ static enum status dropped_step(struct trainer *t, const struct step_result *r,
 
         return st != ST_OK ? st : saved;
     }
-    return comm_agree(t->comm, fail(ST_NUMERIC,
-                                    "step %" PRIu64
-                                    ": loss %g, gradient norm %g: %s; no weight was "
-                                    "changed. Lower --lr, or lengthen --warmup",
-                                    t->state.step + 1, r->loss, r->grad_norm,
-                                    isfinite(r->loss) && isfinite(r->grad_norm)
-                                        ? "its square is not a finite number"
-                                        : "not a finite number"));
+    return trainer_say_diverged(t, r);
 }
 
 static bool line_is_due(const struct trainer *t, double now_s)
@@ -224,6 +221,7 @@ static enum status one_step(struct trainer *t, struct progress *bar,
     double begin_s = clock_s();
     enum status own = tell_recorded(recorded);
 
+    comm_watch_at(t->comm, t->state.step + 1, STAGE_STEP);
     note_epoch(t);
     if (stop_signalled() || time_is_over(t))
         engine_request_stop(t->engine);
@@ -280,6 +278,8 @@ static void train_loop(void *arg)
     bar.first = (double)t->state.step;
     t->saved.at_s = clock_s();
     trainer_trace_begin(t);
+    if (t->options->check_sync)
+        st = trainer_check_sync(t);
     while (st == ST_OK && t->state.step < t->steps) {
         struct step_result r = {0};
 
@@ -288,6 +288,8 @@ static void train_loop(void *arg)
         bool stop = r.stop && !last;
         enum status evaluated = ST_OK;
 
+        if (st == ST_OK && due(t->state.step, t->options->check_sync))
+            st = trainer_check_sync(t);
         if (st == ST_OK && t->eval_windows && !stop &&
             (last || due(t->state.step, t->options->eval_every)))
             evaluated = evaluate(t);
@@ -391,6 +393,16 @@ static void measure_peak(void *arg)
     t->peak_flops = peak.fma_flops;
 }
 
+/* A rank that keeps the others waiting is named within a minute, also when the limit is
+ * hours. */
+static enum status watch_ranks(struct trainer *t)
+{
+    const double longest_s = 30;
+
+    return comm_watch_begin(t->comm, fmin(longest_s, t->stall_limit_s / 2),
+                            t->stall_limit_s);
+}
+
 static enum status run(struct trainer *t)
 {
     enum status st = trainer_find_latest(t);
@@ -418,6 +430,8 @@ static enum status run(struct trainer *t)
         return ST_OK;
     }
     st = trainer_lock_run(t);
+    if (st == ST_OK && t->stall_limit_s > 0)
+        st = watch_ranks(t);
     if (st == ST_OK)
         st = engine_new(t->comm, &t->eo, &t->engine);
     if (st == ST_OK)
@@ -430,6 +444,7 @@ static enum status run(struct trainer *t)
     if (st != ST_OK)
         return st;
     trainer_samples_open(t);
+    fault_at("start");
     engine_run(t->engine, train_loop, t);
     if (t->st == ST_OK)
         say_done(t);
@@ -443,6 +458,7 @@ enum status train_run(struct comm *c, struct train_options *o)
     stop_watch();
     enum status st = run(&t);
 
+    comm_watch_end(c);
     saver_free(t.saver);
     trainer_samples_close(&t);
     engine_free(t.engine);

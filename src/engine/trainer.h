@@ -31,8 +31,10 @@ struct train_options {
     size_t sample_every;
     const char *sample_prompt; /* NULL: the beginning of a document */
     size_t save_every, keep;
-    int save;               /* 0 in the background, 1 blocking */
-    const char *time_limit; /* "23h50m", or NULL */
+    int save;                /* 0 in the background, 1 blocking */
+    const char *time_limit;  /* "23h50m", or NULL */
+    const char *stall_limit; /* the same, "0": the ranks are not watched */
+    size_t check_sync;       /* steps between comparisons of the weights; 0: never */
     size_t log_every;
     bool dry_run, quiet, trace_data, trace;
     size_t trace_steps;

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/log.h"
+#include "base/fault.h"
 
 static void trace_row(const struct trainer *t, uint64_t step, size_t row, int32_t first)
 {
@@ -18,7 +18,7 @@ enum status trainer_fetch(struct trainer *t, uint64_t step)
     const struct engine_options *o = &t->eo;
     int rank = comm_rank(t->comm);
     int ranks = comm_size(t->comm);
-    enum status st = ST_OK;
+    enum status st = fault_status("data", shards_path(t->train, 0));
 
     for (size_t a = 0; a < o->accum; a++) {
         int32_t *x = engine_inputs(t->engine, a);

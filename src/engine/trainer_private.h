@@ -33,9 +33,9 @@ struct trainer {
     } latest;                /* newest complete checkpoint of the run folder */
     struct model_file start; /* where the weights come from, when has_start */
     bool has_start, resumed;
-    uint64_t steps;      /* of the whole run */
-    double time_limit_s; /* 0: none */
-    int lock_fd;         /* rank 0's lock on the run folder; 0: none */
+    uint64_t steps;                     /* of the whole run */
+    double time_limit_s, stall_limit_s; /* 0: none */
+    int lock_fd;                        /* rank 0's lock on the run folder; 0: none */
     struct saver *saver;
     struct {
         uint64_t step;  /* of the last checkpoint that was begun, or of the start */
@@ -82,7 +82,8 @@ MUST_USE enum status trainer_prepare(struct trainer *t);
 /* All ranks are about to do the same: options, shape and data seen from each are equal.
  * COLLECTIVE, agreed. */
 MUST_USE enum status trainer_same_everywhere(struct trainer *t);
-/* Makes the run folder and keeps other runs out of it. COLLECTIVE, agreed. */
+/* Makes the run folder, keeps other runs out of it, and checks that every rank sees it
+ * and may write there. COLLECTIVE, agreed. */
 MUST_USE enum status trainer_lock_run(struct trainer *t);
 /* config.ini, metrics.jsonl, a look at the space on disk. COLLECTIVE, agreed. */
 MUST_USE enum status trainer_open_run(struct trainer *t);
@@ -105,6 +106,14 @@ MUST_USE enum status trainer_save_wait(struct trainer *t);
 void trainer_save_tell(struct trainer *t);
 /* After a step: goes on with a running save when all ranks have said so. */
 MUST_USE enum status trainer_save_look(struct trainer *t, const struct step_result *r);
+
+/* ---- trainer_guard.c ---- */
+/* After a step whose result is not finite: names rank and tensor. COLLECTIVE, agreed and
+ * told; never ST_OK. */
+MUST_USE enum status trainer_say_diverged(struct trainer *t, const struct step_result *r);
+/* All ranks hold the same weights, or ST_NUMERIC names rank and tensor. COLLECTIVE,
+ * agreed and told; from the training loop. */
+MUST_USE enum status trainer_check_sync(struct trainer *t);
 
 /* ---- trainer_sample.c: texts in the log; what goes wrong with them is a warning ---- */
 /* With --sample-every: tokenizer, prompt and memory, on rank 0. LOCAL. */

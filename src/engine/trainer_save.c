@@ -101,6 +101,7 @@ enum status trainer_save_begin(struct trainer *t)
     if (st != ST_OK || t->saved.step == t->state.step)
         return st;
     /* The update of the step would be due in the next one; it is no time lost here. */
+    comm_watch_at(t->comm, t->state.step, STAGE_SAVE);
     engine_flush(t->engine);
     t->saved.step = t->state.step;
     t->saved.at_s = clock_s();

@@ -13,7 +13,9 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/statvfs.h>
+#include <unistd.h>
 
+#include "base/clock.h"
 #include "base/files.h"
 #include "base/log.h"
 #include "base/memory.h"
@@ -372,7 +374,9 @@ enum status trainer_same_everywhere(struct trainer *t)
                               (double)t->has_start,
                               (double)t->resumed,
                               (double)t->start.state.step,
-                              t->time_limit_s};
+                              t->time_limit_s,
+                              t->stall_limit_s,
+                              (double)o->check_sync};
 
     return comm_agree(t->comm, comm_same(t->comm, numbers, sizeof numbers,
                                          "options, model shape or data of this run"));
@@ -423,7 +427,9 @@ enum status trainer_prepare(struct trainer *t)
     if (st == ST_OK)
         st = find_blocks(t);
     if (st == ST_OK && o->time_limit)
-        st = stop_parse_limit(o->time_limit, &t->time_limit_s);
+        st = stop_parse_limit("time-limit", o->time_limit, &t->time_limit_s);
+    if (st == ST_OK && strcmp(o->stall_limit, "0") != 0)
+        st = stop_parse_limit("stall-limit", o->stall_limit, &t->stall_limit_s);
     if (st == ST_OK)
         resolve(t);
     return st == ST_OK ? trainer_check_tokenizer(t) : st;
@@ -463,35 +469,100 @@ static void warn_disk_space(const struct trainer *t)
                  t->options->out, available * 1e-9, t->options->keep, needed * 1e-9);
 }
 
+/* What the lock file says: who holds it. All ranks must see the same one. */
+struct lock_text {
+    char text[160];
+};
+
+static enum status write_lock(struct trainer *t, const char *path, struct lock_text *l)
+{
+    int n = snprintf(l->text, sizeof l->text, "host %.64s, pid %d, %.9f\n",
+                     comm_host(t->comm), (int)getpid(), clock_s());
+
+    if (ftruncate(t->lock_fd, 0) != 0)
+        return fail(ST_IO, "%s: cannot write: %s", path, strerror(errno));
+    return fd_write_at(t->lock_fd, path, l->text, (size_t)n, 0);
+}
+
 /* Two runs in one folder would prune each other's checkpoints. The lock goes with the
  * process, however it ends; the file stays. */
-static enum status lock_run(struct trainer *t)
+static enum status lock_run(struct trainer *t, const char *path, struct lock_text *l)
 {
-    char path[PATH_MAX];
+    ssize_t n;
 
-    if (snprintf(path, sizeof path, "%s/lock", t->options->out) >= (int)sizeof path)
-        return fail(ST_IO, "%s: path too long", t->options->out);
     t->lock_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
     if (t->lock_fd < 0)
         return fail(ST_IO, "%s: cannot create: %s", path, strerror(errno));
     /* Some file systems have no locks: better no lock than no run. */
     if (flock(t->lock_fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK)
-        return ST_OK;
+        return write_lock(t, path, l);
+    n = pread(t->lock_fd, l->text, sizeof l->text - 1, 0);
+    l->text[n > 0 ? strcspn(l->text, "\n") : 0] = 0;
     return fail(ST_USAGE,
-                "%s: another run is training in this folder; needs another --out",
-                t->options->out);
+                "%s: another run is training in this folder%s%s%s; needs another --out",
+                t->options->out, l->text[0] ? " (" : "", l->text, l->text[0] ? ")" : "");
+}
+
+/* Every rank writes its part of a checkpoint: it must see the folder of rank 0, which a
+ * network file system may show a moment later. */
+static enum status check_folder(struct trainer *t, const char *path,
+                                const struct lock_text *l)
+{
+    enum { TRIES = 30 };
+    const char *out = t->options->out;
+    char folder[PATH_MAX];
+    bool same = false;
+
+    for (int i = 0; i < TRIES && !same; i++) {
+        char *text = NULL;
+        size_t bytes;
+
+        if (i > 0)
+            clock_nap_us(100000);
+        same = file_read_all(path, &text, &bytes) == ST_OK && !strcmp(text, l->text);
+        free(text);
+    }
+    if (!same)
+        return fail(ST_IO,
+                    "--out %s: found on host %s another folder than rank 0's; needs one "
+                    "that all hosts share",
+                    out, comm_host(t->comm));
+    if (snprintf(folder, sizeof folder, "%s/checkpoints", out) >= (int)sizeof folder)
+        return fail(ST_IO, "%s: path too long", out);
+    if (access(folder, W_OK | X_OK) != 0)
+        return fail(ST_IO, "%s: cannot be written to on host %s: %s", folder,
+                    comm_host(t->comm), strerror(errno));
+    return ST_OK;
+}
+
+static enum status make_run(struct trainer *t, const char *path, struct lock_text *l)
+{
+    char folder[PATH_MAX];
+    enum status st = folder_make(t->options->out);
+
+    if (st == ST_OK)
+        st = lock_run(t, path, l);
+    if (st == ST_OK && snprintf(folder, sizeof folder, "%s/checkpoints",
+                                t->options->out) >= (int)sizeof folder)
+        st = fail(ST_IO, "%s: path too long", t->options->out);
+    return st == ST_OK ? folder_make(folder) : st;
 }
 
 enum status trainer_lock_run(struct trainer *t)
 {
+    struct lock_text lock = {""};
+    char path[PATH_MAX];
     enum status st = ST_OK;
 
-    if (comm_rank(t->comm) == 0) {
-        st = folder_make(t->options->out);
-        if (st == ST_OK)
-            st = lock_run(t);
-    }
-    return comm_agree(t->comm, st);
+    if (snprintf(path, sizeof path, "%s/lock", t->options->out) >= (int)sizeof path)
+        st = fail(ST_IO, "%s: path too long", t->options->out);
+    if (st == ST_OK && comm_rank(t->comm) == 0)
+        st = make_run(t, path, &lock);
+    st = comm_agree(t->comm, st);
+    if (st != ST_OK)
+        return st;
+    comm_broadcast(t->comm, &lock, sizeof lock, 0);
+    return comm_agree(t->comm, check_folder(t, path, &lock));
 }
 
 enum status trainer_open_run(struct trainer *t)

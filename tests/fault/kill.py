@@ -57,12 +57,12 @@ def kill(pid):
 class Job:
     """A training run in the background; `prefix` are words before the program's."""
 
-    def __init__(self, ranks, args, log, prefix=()):
+    def __init__(self, ranks, args, log, prefix=(), env=None):
         self.log = log
         command = [] if ranks == 1 else ["sh", MPIRUN, str(ranks)]
         command += list(prefix) + [WEFT] + args
         self.p = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-                                  env=dict(os.environ, OMP_NUM_THREADS="1"))
+                                  env=dict(os.environ, OMP_NUM_THREADS="1", **(env or {})))
         self.ranks = ranks
         self.pids = []
 

@@ -23,7 +23,7 @@ static void limits_are_read(void **state)
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         double seconds = -1;
 
-        assert_int_equal(stop_parse_limit(rows[i].text, &seconds), ST_OK);
+        assert_int_equal(stop_parse_limit("time-limit", rows[i].text, &seconds), ST_OK);
         assert_true(seconds > rows[i].seconds - 0.5 && seconds < rows[i].seconds + 0.5);
     }
 }
@@ -37,7 +37,7 @@ static void nonsense_is_refused(void **state)
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         double seconds;
 
-        assert_int_equal(stop_parse_limit(rows[i], &seconds), ST_USAGE);
+        assert_int_equal(stop_parse_limit("time-limit", rows[i], &seconds), ST_USAGE);
         assert_non_null(strstr(fail_text(), "--time-limit"));
     }
 }

@@ -1,0 +1,108 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""What is taken away under a run: a shard that is cut, metrics.jsonl, the whole run folder;
+and folders that a run may not use.
+"""
+import os
+import re
+import shutil
+import struct
+import sys
+
+sys.dont_write_bytecode = True
+from harness import *  # noqa: E402,F403
+from kill import Job, steps_done, text_of, train, wait_for_steps, wait_for_text  # noqa: E402
+
+RANKS = 1 if SERIAL else 2
+
+
+def under_a_run(name, change, then, steps=4000, code=0, extra=()):
+    """change(out) while steps are done; then(out, text) complains."""
+    out = os.path.join(TMP, name)
+    path = out + ".log"
+    args = train(out, steps, *extra)
+    data = os.path.join(TMP, name + ".data")
+    shard(os.path.join(data, "t_train_000001.bin"), [i * 7 % 64 for i in range(100000)])
+    args[args.index("--data") + 1] = data
+    with open(path, "wb+") as log:
+        job = Job(RANKS, args, log)
+        if not job.find_ranks() or not wait_for_steps(job, out, 20):
+            job.end(0.1)
+            return ["the run did not start: " + text_of(path)]
+        change(out, data)
+        found = job.end(100)
+    text = text_of(path)
+    bad = [] if found == code else ["exit code %s, needs %d" % (found, code)]
+    bad += then(out, text)
+    wrong = whole(out)
+    return bad + ([wrong] if wrong else []) + ([text] if bad else [])
+
+
+def cut_shard(out, data):
+    os.truncate(os.path.join(data, "t_train_000001.bin"), 1024)
+
+
+def cut_is_told(out, text):
+    lines = [line for line in text.splitlines() if "error:" in line]
+    bad = [] if len(lines) == 1 and re.search(
+        r"t_train_000001.bin: found 1024 bytes, needs the 201024", lines[0]) else \
+        ["error lines: %s" % lines]
+    done = steps_done(out)
+    if checkpoints(out) != ["step-%06d" % done]:
+        bad.append("%d steps done, checkpoints %s" % (done, checkpoints(out)))
+    return bad
+
+
+def metrics_go_on(out, text):
+    steps = [m["step"] for m in metrics(out) if "loss" in m]
+    bad = [] if steps and steps == list(range(steps[0], 4001)) and steps[0] > 1 else [
+        "metrics.jsonl holds steps %s .. %s" % (steps[:1], steps[-1:])]
+    if text.count("metrics.jsonl was removed") != 1:
+        bad.append("needs one warning")
+    return bad
+
+
+def remove_folder(out, data):
+    os.rename(out, out + ".gone")  # nothing is made in it while it is removed
+    shutil.rmtree(out + ".gone")
+
+
+def folder_is_back(out, text):
+    bad = [] if checkpoints(out) == ["step-004000"] else ["checkpoints %s" % checkpoints(out)]
+    return bad + metrics_go_on(out, text)
+
+
+def busy_folder():
+    """A second run in the same folder is refused and told whose it is."""
+    out = os.path.join(TMP, "busy")
+    with open(out + ".log", "wb+") as log:
+        job = Job(RANKS, train(out, 10**6), log)
+        if not job.find_ranks() or not wait_for_steps(job, out, 3):
+            job.end(0.1)
+            return ["the run did not start"]
+        r = run(1, train(out, 10), TMP)
+        job.end(0)
+    if r.code != 2 or len(r.errors()) != 1 or not re.search(
+            r"another run is training in this folder \(host \S+, pid \d+", r.errors()[0]):
+        return ["exit code %d\n%s" % (r.code, r.err)]
+    return []
+
+
+def main():
+    shutil.rmtree(TMP, ignore_errors=True)
+    shard(os.path.join(TMP, "data", "t_train_000001.bin"), [i * 7 % 64 for i in range(4000)])
+    rare = ["--save-every", "0"]
+    jobs = [
+        ("shard-cut", lambda: under_a_run("shard", cut_shard, cut_is_told, code=1, extra=rare)),
+        ("metrics-removed", lambda: under_a_run(
+            "metrics", lambda out, data: os.unlink(os.path.join(out, "metrics.jsonl")),
+            metrics_go_on, extra=rare)),
+        ("run-folder-removed", lambda: under_a_run(
+            "folder", remove_folder, folder_is_back, extra=rare)),
+        ("folder-in-use", busy_folder),
+    ]
+    return run_cases(jobs)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
