@@ -4,7 +4,7 @@
 # sets `me` (its name in messages) and has changed to the project's folder.
 
 packages_build="clang-19 libomp-19-dev cmake make pkg-config libopenmpi-dev openmpi-bin
-libdnnl-dev libpcre2-dev libjansson-dev libxxhash-dev libinih-dev"
+libdnnl-dev libpcre2-dev libjansson-dev libxxhash-dev libinih-dev zlib1g-dev libzstd-dev"
 packages_quickstart="bible-kjv"
 packages_tests="libcmocka-dev python3 iproute2"
 

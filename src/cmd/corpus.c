@@ -1,51 +1,30 @@
 /* SPDX-License-Identifier: MIT */
 #include "cmd/corpus.h"
 
-#include <errno.h>
-#include <fcntl.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "base/memory.h"
-#include "data/shards.h"
+#include "base/progress.h"
+#include "cmd/jsonl.h"
 #include "data/tokenizer.h"
 
-enum { LOOK_BYTES = 1 << 12 }; /* read beyond a part in search of a place to cut */
+enum {
+    LOOK_BYTES = 1 << 12, /* read beyond a part in search of a place to cut */
+    LEAST_PIECE = 1 << 12 /* no room is left in a part for less */
+};
 
-/* Opens a document; *bytes is its size now. */
-static enum status open_document(const char *path, int *fd, uint64_t *bytes)
+/* ---- the files ---- */
+
+static enum status measure(const char *path, uint64_t *bytes)
 {
-    struct stat info;
+    struct text_file *f;
+    enum status st = text_file_open(path, &f);
 
-    /* Not blocking: a pipe among the files must not stop us here. */
-    *fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (*fd < 0)
-        return fail(ST_IO, "%s: cannot open: %s", path, strerror(errno));
-    if (fstat(*fd, &info) == 0 && S_ISREG(info.st_mode)) {
-        *bytes = (uint64_t)info.st_size;
-        return ST_OK;
-    }
-    close(*fd);
-    *fd = -1;
-    return fail(ST_IO, "%s: not a regular file", path);
-}
-
-/* Sees to it before any work that all documents can be read and none is a shard. */
-static enum status check_document(const char *path, uint64_t *bytes)
-{
-    int32_t magic = 0;
-    int fd;
-    enum status st = open_document(path, &fd, bytes);
-
-    if (st != ST_OK)
-        return st;
-    if (*bytes >= sizeof magic)
-        st = fd_read_at(fd, path, &magic, sizeof magic, 0);
-    close(fd);
-    if (st == ST_OK && (magic == SHARD_MAGIC_16 || magic == SHARD_MAGIC_32))
-        st = fail(ST_FORMAT, "%s: found a token shard, needs text", path);
+    if (st == ST_OK)
+        st = text_file_size(f, bytes);
+    text_file_close(f);
     return st;
 }
 
@@ -64,8 +43,9 @@ static void drop_empty(struct corpus *c)
     c->files.count = kept;
 }
 
-enum status corpus_open(struct corpus *c, char **inputs, int n)
+enum status corpus_open(struct corpus *c, char **inputs, int n, bool show)
 {
+    struct progress progress;
     enum status st = ST_OK;
 
     for (int i = 0; i < n && st == ST_OK; i++)
@@ -74,12 +54,16 @@ enum status corpus_open(struct corpus *c, char **inputs, int n)
         st = memory_alloc(c->files.count, sizeof *c->bytes, "list of files", &c->bytes);
     if (st != ST_OK)
         return st;
+    progress_begin(&progress, "look", "files", (double)c->files.count,
+                   show && c->files.count > 1);
     for (size_t i = 0; i < c->files.count && st == ST_OK; i++) {
-        st = check_document(c->files.paths[i], &c->bytes[i]);
+        st = measure(c->files.paths[i], &c->bytes[i]);
         if (st == ST_OK && c->bytes[i] == 0)
             st = path_list_add(&c->empty, c->files.paths[i]);
         c->total += c->bytes[i];
+        progress_update(&progress, (double)i + 1, NULL);
     }
+    progress_clear_line();
     if (st == ST_OK && c->total == 0)
         st = fail(ST_FORMAT, "%s%s: found no text in %zu file%s", inputs[0],
                   n > 1 ? " and the others" : "", c->files.count,
@@ -89,67 +73,11 @@ enum status corpus_open(struct corpus *c, char **inputs, int n)
     return st;
 }
 
-/* Reads a part from byte `from` on, of about `want` bytes, cut before byte `end` if it
- * can be. Reads on until there is a place to cut: a part is at least one word. */
-static enum status read_cut(int fd, const char *path, uint64_t from, uint64_t end,
-                            size_t want, struct corpus_part *part)
+void corpus_split(struct corpus *c, double fraction)
 {
-    size_t have = 0;
-    size_t need =
-        (size_t)(end - from < want + LOOK_BYTES ? end - from : want + LOOK_BYTES);
-
-    for (;;) {
-        if (need > part->capacity) {
-            char *text = realloc(part->text, need);
-
-            if (!text)
-                return fail(ST_NOMEM, "%s: no memory for a word of %zu bytes", path,
-                            need);
-            part->text = text;
-            part->capacity = need;
-        }
-        enum status st =
-            fd_read_at(fd, path, part->text + have, need - have, from + have);
-        if (st != ST_OK)
-            return st;
-        /* What was searched before need not be searched again. */
-        part->bytes = tokenizer_cut(part->text, need, max_size(want, have));
-        have = need;
-        if (part->bytes < have || from + have == end)
-            return ST_OK;
-        need = (size_t)(end - from < 2 * (uint64_t)have ? end - from : 2 * have);
-    }
-}
-
-/* Finds where validation begins: the first place to cut in the last F of all bytes. */
-enum status corpus_split(struct corpus *c, double fraction)
-{
-    uint64_t train = c->total - (uint64_t)(fraction * (double)c->total);
-    struct corpus_part part = {0};
-    size_t i = 0;
-    int fd;
-
-    for (; i < c->files.count && train >= c->bytes[i]; i++)
-        train -= c->bytes[i];
-    c->cut_file = i;
-    c->cut_at = train;
-    /* Between two documents, or no validation at all; but something must be left. */
-    if (i == c->files.count || (train == 0 && i > 0))
-        return ST_OK;
-    enum status st = open_document(c->files.paths[i], &fd, &(uint64_t){0});
-    if (st != ST_OK)
-        return st;
-    /* The character before the cut matters. */
-    uint64_t from = train > 0 ? train - 1 : 0;
-    st = read_cut(fd, c->files.paths[i], from, c->bytes[i], 1, &part);
-    c->cut_at = from + part.bytes;
-    if (c->cut_at == c->bytes[i]) {
-        c->cut_file++;
-        c->cut_at = 0;
-    }
-    close(fd);
-    free(part.text);
-    return st;
+    c->cut = c->total - (uint64_t)(fraction * (double)c->total);
+    if (c->cut == 0)
+        c->cut = 1; /* something must be left to train on */
 }
 
 void corpus_release(struct corpus *c)
@@ -159,50 +87,298 @@ void corpus_release(struct corpus *c)
     free(c->bytes);
 }
 
-void corpus_reader_init(struct corpus_reader *r, const struct corpus *c)
+void corpus_part_release(struct corpus_part *part)
 {
-    *r = (struct corpus_reader){.corpus = c, .fd = -1};
+    free(part->text);
+    free(part->segments);
+    *part = (struct corpus_part){0};
 }
 
-bool corpus_reader_ended(const struct corpus_reader *r)
+/* ---- reading ahead ---- */
+
+void corpus_reader_init(struct corpus_reader *r, const struct corpus *c)
 {
-    return r->file == r->corpus->files.count;
+    *r = (struct corpus_reader){.corpus = c};
+}
+
+void corpus_reader_release(struct corpus_reader *r)
+{
+    text_file_close(r->text);
+    free(r->buf);
+    free(r->document);
+    *r = (struct corpus_reader){0};
+}
+
+static const char *path_of(const struct corpus_reader *r)
+{
+    return r->corpus->files.paths[r->file];
+}
+
+static size_t ahead(const struct corpus_reader *r)
+{
+    return r->end - r->begin;
+}
+
+/* Reads until `need` bytes are ahead, or all that there are. */
+static enum status fill(struct corpus_reader *r, size_t need)
+{
+    enum status st = ST_OK;
+
+    if (ahead(r) >= need || r->eof)
+        return ST_OK;
+    if (r->begin > 0) {
+        memmove(r->buf, r->buf + r->begin, ahead(r));
+        r->end -= r->begin;
+        r->begin = 0;
+    }
+    if (need > r->capacity) {
+        char *buf = realloc(r->buf, need);
+
+        if (!buf)
+            return fail(ST_NOMEM, "%s: no memory for %zu bytes of text", path_of(r),
+                        need);
+        r->buf = buf;
+        r->capacity = need;
+    }
+    while (st == ST_OK && !r->eof && r->end < need) {
+        size_t got;
+
+        st = text_file_read(r->text, r->buf + r->end, need - r->end, &got);
+        r->eof = st == ST_OK && got == 0;
+        r->end += got;
+    }
+    return st;
+}
+
+static void pass(struct corpus_reader *r, size_t bytes)
+{
+    r->begin += bytes;
+    r->at += bytes;
+}
+
+/* Bytes of a run that tokenizes by itself: about `want`, and at least a word. More text
+ * is read when there is no place to cut. */
+static enum status find_cut(struct corpus_reader *r, size_t want, size_t *bytes)
+{
+    size_t need = want + LOOK_BYTES, searched = want;
+    bool found = false;
+
+    while (!found && searched <= want + CORPUS_MOST_WORD) {
+        enum status st = fill(r, need);
+
+        if (st != ST_OK)
+            return st;
+        /* What was searched before need not be searched again. */
+        *bytes = tokenizer_cut(r->buf + r->begin, ahead(r), searched);
+        found = *bytes < ahead(r) || r->eof;
+        searched = *bytes;
+        need = 2 * ahead(r);
+    }
+    if (searched <= want + CORPUS_MOST_WORD)
+        return ST_OK;
+    return fail(ST_FORMAT,
+                "%s: byte %" PRIu64 ": found no white space in %zu bytes, needs words of "
+                "at most %d",
+                path_of(r), r->at + want, searched - want, CORPUS_MOST_WORD);
+}
+
+/* ---- documents ---- */
+
+static bool ends_with(const char *name, const char *end)
+{
+    size_t n = strlen(name), m = strlen(end);
+
+    return n > m && !strcmp(name + n - m, end);
+}
+
+static bool is_jsonl(const char *path)
+{
+    return ends_with(path, ".jsonl") || ends_with(path, ".jsonl.gz") ||
+           ends_with(path, ".jsonl.zst");
+}
+
+/* The next line, without its line break, and how many bytes it takes with it. */
+static enum status find_line(struct corpus_reader *r, size_t *bytes, size_t *all)
+{
+    size_t searched = 0;
+
+    for (size_t need = LOOK_BYTES;; need = 2 * ahead(r)) {
+        enum status st = fill(r, need);
+
+        if (st != ST_OK)
+            return st;
+        const char *from = r->buf + r->begin;
+        const char *eol = ahead(r) > searched
+                              ? memchr(from + searched, '\n', ahead(r) - searched)
+                              : NULL;
+
+        searched = ahead(r);
+        *bytes = eol ? (size_t)(eol - from) : searched;
+        *all = *bytes + (eol ? 1 : 0);
+        if (*bytes > JSONL_MOST_BYTES)
+            return fail(ST_FORMAT,
+                        "%s: line %" PRIu64 ": found more than %d bytes, needs shorter "
+                        "documents",
+                        path_of(r), r->line + 1, JSONL_MOST_BYTES);
+        if (eol || r->eof)
+            return ST_OK;
+    }
+}
+
+/* Goes to the next document that is not empty; r->document stays NULL at the end. */
+static enum status next_line(struct corpus_reader *r)
+{
+    enum status st = ST_OK;
+
+    while (st == ST_OK && !r->document) {
+        size_t bytes = 0, all = 0;
+
+        st = find_line(r, &bytes, &all);
+        if (st != ST_OK || all == 0)
+            return st;
+        st = jsonl_text(path_of(r), ++r->line, r->buf + r->begin, bytes, r->corpus->field,
+                        &r->document, &r->document_bytes);
+        r->document_split = r->base + r->at < r->corpus->cut ? TRAIN : VAL;
+        r->document_at = 0;
+        pass(r, all);
+    }
+    return st;
+}
+
+static enum status open_file(struct corpus_reader *r)
+{
+    r->at = 0;
+    r->line = 0;
+    r->begin = r->end = 0;
+    r->eof = false;
+    return text_file_open(path_of(r), &r->text);
+}
+
+/* Sees to it that there is text: *more false at the end of all files. */
+static enum status look(struct corpus_reader *r, bool *more)
+{
+    enum status st = ST_OK;
+
+    for (; st == ST_OK && r->file < r->corpus->files.count; r->file++) {
+        *more = true;
+        if (!r->text)
+            st = open_file(r);
+        if (st == ST_OK)
+            st = is_jsonl(path_of(r)) ? next_line(r) : fill(r, 1);
+        if (st != ST_OK || (is_jsonl(path_of(r)) ? r->document != NULL : ahead(r) > 0))
+            return st;
+        text_file_close(r->text);
+        r->text = NULL;
+        r->base += r->corpus->bytes[r->file];
+    }
+    *more = false;
+    return st;
+}
+
+static enum split next_split(const struct corpus_reader *r)
+{
+    return r->document                        ? r->document_split
+           : r->base + r->at < r->corpus->cut ? TRAIN
+                                              : VAL;
+}
+
+/* ---- parts ---- */
+
+static enum status append(struct corpus_part *part, const char *text, size_t bytes,
+                          struct corpus_segment s)
+{
+    if (part->n_segments == part->segment_capacity) {
+        size_t capacity = 2 * part->segment_capacity + 4;
+        struct corpus_segment *grown =
+            realloc(part->segments, capacity * sizeof *part->segments);
+
+        if (!grown)
+            return fail(ST_NOMEM, "%s: no memory for %zu documents", s.path, capacity);
+        part->segments = grown;
+        part->segment_capacity = capacity;
+    }
+    if (part->bytes + bytes > part->capacity) {
+        char *grown = realloc(part->text, part->bytes + bytes);
+
+        if (!grown)
+            return fail(ST_NOMEM, "%s: no memory for %zu bytes of text", s.path, bytes);
+        part->text = grown;
+        part->capacity = part->bytes + bytes;
+    }
+    memcpy(part->text + part->bytes, text, bytes);
+    s.begin = part->bytes;
+    s.bytes = bytes;
+    part->segments[part->n_segments++] = s;
+    part->bytes += bytes;
+    return ST_OK;
+}
+
+static bool begin_document(struct corpus_reader *r, enum split split)
+{
+    bool follows = r->begun[split];
+
+    r->documents++;
+    return follows;
+}
+
+static enum status add_from_document(struct corpus_reader *r, size_t want,
+                                     struct corpus_part *part)
+{
+    const char *text = r->document + r->document_at;
+    size_t left = r->document_bytes - r->document_at;
+    size_t bytes = tokenizer_cut(text, left, want);
+    struct corpus_segment s = {.path = path_of(r), .at = r->line, .in_line = true};
+
+    if (bytes > want && bytes - want > CORPUS_MOST_WORD)
+        return fail(ST_FORMAT,
+                    "%s: line %" PRIu64
+                    ": found no white space in %zu bytes, needs words "
+                    "of at most %d",
+                    s.path, r->line, bytes - want, CORPUS_MOST_WORD);
+    s.follows = r->document_at == 0 && begin_document(r, part->split);
+    enum status st = append(part, text, bytes, s);
+    r->document_at += bytes;
+    if (r->document_at == r->document_bytes) {
+        free(r->document);
+        r->document = NULL;
+    }
+    return st;
+}
+
+static enum status add_from_file(struct corpus_reader *r, size_t want,
+                                 struct corpus_part *part)
+{
+    struct corpus_segment s = {.path = path_of(r), .at = r->at};
+    uint64_t here = r->base + r->at, cut = r->corpus->cut;
+    size_t bytes;
+    enum status st = find_cut(r, want, &bytes);
+
+    if (st != ST_OK)
+        return st;
+    if (here < cut && cut - here < bytes)
+        bytes = tokenizer_cut(r->buf + r->begin, bytes, (size_t)(cut - here));
+    s.follows = r->at == 0 && begin_document(r, part->split);
+    st = append(part, r->buf + r->begin, bytes, s);
+    pass(r, bytes);
+    return st;
 }
 
 enum status corpus_reader_next(struct corpus_reader *r, size_t want,
                                struct corpus_part *part)
 {
-    const struct corpus *c = r->corpus;
-    bool before_cut =
-        r->file < c->cut_file || (r->file == c->cut_file && r->at < c->cut_at);
-    bool part_begins = r->at == 0 || (r->file == c->cut_file && r->at == c->cut_at);
-    uint64_t end = before_cut && r->file == c->cut_file ? c->cut_at : c->bytes[r->file];
-    enum status st = ST_OK;
-    uint64_t now;
+    bool more;
+    enum status st = look(r, &more);
 
-    if (r->fd < 0)
-        st = open_document(c->files.paths[r->file], &r->fd, &now);
-    part->path = c->files.paths[r->file];
-    part->offset = r->at;
-    part->split = before_cut ? TRAIN : VAL;
-    part->follows = part_begins && r->begun[part->split];
-    if (st == ST_OK)
-        st = read_cut(r->fd, part->path, r->at, end, want, part);
-    if (st != ST_OK)
-        return st;
-    r->begun[part->split] = true;
-    r->at += part->bytes;
-    if (r->at == c->bytes[r->file]) {
-        close(r->fd);
-        r->fd = -1;
-        r->at = 0;
-        r->file++;
+    part->bytes = part->n_segments = 0;
+    part->split = next_split(r);
+    while (st == ST_OK && more && next_split(r) == part->split &&
+           part->n_segments < CORPUS_MOST_SEGMENTS &&
+           (part->bytes == 0 || part->bytes + LEAST_PIECE < want)) {
+        st = r->document ? add_from_document(r, want - part->bytes, part)
+                         : add_from_file(r, want - part->bytes, part);
+        r->begun[part->split] = true;
+        if (st == ST_OK)
+            st = look(r, &more);
     }
-    return ST_OK;
-}
-
-void corpus_reader_release(struct corpus_reader *r)
-{
-    if (r->fd >= 0)
-        close(r->fd);
+    return st;
 }

@@ -490,7 +490,8 @@ static enum status describe_shards(struct report *r, const char *path)
     return ST_OK;
 }
 
-/* The folder or file named tokens.json; long lists are left to the file itself. */
+/* The folder or file named tokens.json, or nanoGPT's meta.json; long lists are left to
+ * the file itself. */
 static enum status describe_tokens_json(struct report *r, const char *path)
 {
     struct shards_meta meta;
@@ -509,6 +510,8 @@ static enum status describe_tokens_json(struct report *r, const char *path)
     {
         if (json_is_array(value))
             put_count(r, key, json_array_size(value));
+        else if (json_is_object(value))
+            put_count(r, key, json_object_size(value));
         else
             put(r, key, json_incref(value));
     }
@@ -577,9 +580,9 @@ static enum status describe_file(struct report *r, const char *path)
     name = name ? name + 1 : path;
     if (model_recognised(path))
         return describe_model(r, path);
-    if (magic == SHARD_MAGIC_16 || magic == SHARD_MAGIC_32)
+    if (magic == SHARD_MAGIC_16 || magic == SHARD_MAGIC_32 || shards_is_nanogpt(path))
         return describe_shards(r, path);
-    if (!strcmp(name, "tokens.json"))
+    if (!strcmp(name, "tokens.json") || !strcmp(name, "meta.json"))
         return describe_tokens_json(r, path);
     for (size_t i = 0; i < n; i++)
         at +=

@@ -4,8 +4,9 @@
  * The main thread reads the documents in order as jobs of about a megabyte, cut where
  * both parts tokenize as the whole does; worker threads encode them; the main thread
  * writes the results in the order of reading. Invariants: where jobs are cut depends on
- * the text alone, so shards are the same bytes for any number of threads; nothing has its
- * final name before all of it is on the disk. */
+ * the text alone, so shards are the same bytes for any number of threads, and a run that
+ * was killed goes on behind the jobs whose tokens are durable; nothing has its final name
+ * before all of it is on the disk. */
 #include "cmd/cmd.h"
 #include "cmd/corpus.h"
 
@@ -31,14 +32,16 @@
 #include "base/memory.h"
 #include "base/options.h"
 #include "base/progress.h"
+#include "cmd/tokenize_progress.h"
 #include "data/shards.h"
 #include "data/tokenizer.h"
 
 enum { JOB_BYTES = 1 << 20, MAX_THREADS = 1024 };
+static const double save_every_s = 2; /* how much work a killed run loses */
 static const char *const split_names[SPLITS] = {"train", "val"};
 
 struct settings {
-    const char *vocab, *out, *name;
+    const char *vocab, *out, *name, *field;
     bool chars, bytes, force, quiet, help;
     double val_fraction;
     size_t shard_tokens, threads;
@@ -50,7 +53,7 @@ struct job {
     struct token_list tokens;
     bool ready;
     enum status st;
-    char error[512];
+    char error[PATH_MAX + 512];
 };
 
 /* Options and input -------------------------------------------------------------- */
@@ -86,6 +89,34 @@ static enum status check_settings(const struct settings *s, int n_inputs)
     return ST_OK;
 }
 
+/* "book.txt: byte 17", "docs.jsonl: line 3" for byte `at` of a part. */
+static void say_where(const struct corpus_segment *s, size_t at, char *out,
+                      size_t out_bytes)
+{
+    if (s->in_line)
+        (void)snprintf(out, out_bytes, "%s: line %llu", s->path,
+                       (unsigned long long)s->at);
+    else
+        (void)snprintf(out, out_bytes, "%s: byte %llu", s->path,
+                       (unsigned long long)(s->at + at));
+}
+
+static enum status mark_chars(const struct corpus_part *part, bool *seen)
+{
+    for (size_t i = 0; i < part->n_segments; i++) {
+        const struct corpus_segment *s = &part->segments[i];
+        size_t good = tokenizer_mark_chars(part->text + s->begin, s->bytes, seen);
+        char where[PATH_MAX];
+
+        if (good == s->bytes)
+            continue;
+        say_where(s, good, where, sizeof where);
+        return fail(ST_FORMAT, "%s: found 0x%02X, --char needs UTF-8 text", where,
+                    (unsigned char)part->text[s->begin + good]);
+    }
+    return ST_OK;
+}
+
 /* The character vocabulary of all documents, which must be UTF-8. */
 static enum status make_char_tokenizer(const struct corpus *c, bool show,
                                        struct tokenizer **out)
@@ -103,16 +134,11 @@ static enum status make_char_tokenizer(const struct corpus *c, bool show,
         st = memory_alloc(CODE_POINTS, sizeof *code_points, "characters", &code_points);
     corpus_reader_init(&r, c);
     progress_begin(&progress, "characters", "MB", (double)c->total * 1e-6, show);
-    while (st == ST_OK && !corpus_reader_ended(&r)) {
+    while (st == ST_OK) {
         st = corpus_reader_next(&r, JOB_BYTES, &part);
-        if (st != ST_OK)
+        if (st != ST_OK || part.bytes == 0)
             break;
-        size_t good = tokenizer_mark_chars(part.text, part.bytes, seen);
-
-        if (good < part.bytes)
-            st = fail(ST_FORMAT, "%s: byte %llu: found 0x%02X, --char needs UTF-8 text",
-                      part.path, (unsigned long long)(part.offset + good),
-                      (unsigned char)part.text[good]);
+        st = mark_chars(&part, seen);
         done += (double)part.bytes;
         progress_update(&progress, done * 1e-6, NULL);
     }
@@ -124,7 +150,7 @@ static enum status make_char_tokenizer(const struct corpus *c, bool show,
         st = tokenizer_new_char(code_points, n, out);
     }
     corpus_reader_release(&r);
-    free(part.text);
+    corpus_part_release(&part);
     free(code_points);
     free(seen);
     return st;
@@ -145,17 +171,37 @@ struct pool {
     size_t n_threads;
 };
 
-static void encode(const struct tokenizer *t, struct job *job)
+static enum status encode_segments(const struct tokenizer *t,
+                                   struct tokenizer_scratch *scratch, struct job *job)
 {
+    int32_t end_of_text = tokenizer_end_of_text(t);
+    enum status st = ST_OK;
+
     job->tokens.count = 0;
-    job->st = tokenizer_encode(t, job->part.text, job->part.bytes, &job->tokens);
-    if (job->st != ST_OK)
-        (void)snprintf(job->error, sizeof job->error, "%s", fail_text());
+    for (size_t i = 0; st == ST_OK && i < job->part.n_segments; i++) {
+        const struct corpus_segment *s = &job->part.segments[i];
+
+        if (s->follows && end_of_text >= 0)
+            st = token_list_add(&job->tokens, (uint32_t)end_of_text);
+        if (st == ST_OK)
+            st = tokenizer_encode_with(t, scratch, job->part.text + s->begin, s->bytes,
+                                       &job->tokens);
+        if (st != ST_OK) {
+            char where[PATH_MAX];
+
+            say_where(s, 0, where, sizeof where);
+            (void)snprintf(job->error, sizeof job->error,
+                           "%s: in the part from there: %s", where, fail_text());
+        }
+    }
+    return st;
 }
 
 static void *worker(void *arg)
 {
     struct pool *p = arg;
+    struct tokenizer_scratch *scratch = NULL;
+    enum status made = tokenizer_scratch_new(p->tokenizer, &scratch);
 
     pthread_mutex_lock(&p->lock);
     for (;;) {
@@ -166,12 +212,17 @@ static void *worker(void *arg)
         struct job *job = &p->jobs[p->taken++ % p->n_jobs];
 
         pthread_mutex_unlock(&p->lock);
-        encode(p->tokenizer, job);
+        job->st = made;
+        if (made == ST_OK)
+            job->st = encode_segments(p->tokenizer, scratch, job);
+        else
+            (void)snprintf(job->error, sizeof job->error, "no memory for a worker");
         pthread_mutex_lock(&p->lock);
         job->ready = true;
         pthread_cond_signal(&p->done);
     }
     pthread_mutex_unlock(&p->lock);
+    tokenizer_scratch_free(scratch);
     return NULL;
 }
 
@@ -184,7 +235,7 @@ static void pool_stop(struct pool *p)
     for (size_t i = 0; i < p->n_threads; i++)
         pthread_join(p->threads[i], NULL);
     for (size_t i = 0; p->jobs && i < p->n_jobs; i++) {
-        free(p->jobs[i].part.text);
+        corpus_part_release(&p->jobs[i].part);
         token_list_release(&p->jobs[i].tokens);
     }
     free(p->jobs);
@@ -245,25 +296,67 @@ struct output {
     size_t files[SPLITS];
     uint64_t last[SPLITS];
     XXH3_state_t *hash;
+    uint64_t documents, text_bytes;
+    char progress_path[PATH_MAX];
+    uint64_t fingerprint;
+    uint64_t parts; /* written, those of an earlier run included */
+    double saved_s;
 };
 
-static enum status write_job(struct output *o, const struct tokenizer *t,
-                             const struct job *job)
+static enum status write_job(struct output *o, const struct job *job)
 {
-    struct shard_writer *w = o->writers[job->part.split];
-    int32_t end_of_text = tokenizer_end_of_text(t);
+    if (job->st != ST_OK)
+        return fail(job->st, "%s", job->error);
+    o->tokens[job->part.split] += job->tokens.count;
+    return shard_writer_add(o->writers[job->part.split], job->tokens.ids,
+                            job->tokens.count);
+}
+
+/* From time to time makes durable what is written. */
+static enum status save_progress(struct output *o)
+{
+    struct tokenize_progress p = {.parts = ++o->parts};
     enum status st = ST_OK;
 
-    if (job->st != ST_OK)
-        return fail(job->st, "%s: in the part from byte %llu: %s", job->part.path,
-                    (unsigned long long)job->part.offset, job->error);
-    if (job->part.follows && end_of_text >= 0) {
-        st = shard_writer_add(w, &(uint32_t){(uint32_t)end_of_text}, 1);
-        o->tokens[job->part.split]++;
+    if (clock_s() - o->saved_s < save_every_s)
+        return ST_OK;
+    for (int k = 0; st == ST_OK && k < SPLITS; k++) {
+        p.tokens[k] = o->tokens[k];
+        st = shard_writer_sync(o->writers[k], &p.places[k]);
     }
     if (st == ST_OK)
-        st = shard_writer_add(w, job->tokens.ids, job->tokens.count);
-    o->tokens[job->part.split] += job->tokens.count;
+        st = tokenize_progress_save(o->progress_path, o->fingerprint, &p);
+    o->saved_s = clock_s();
+    return st;
+}
+
+/* Reads the next part and counts it. */
+static enum status read_part(struct corpus_reader *r, struct output *o,
+                             struct corpus_part *part)
+{
+    enum status st = corpus_reader_next(r, JOB_BYTES, part);
+
+    if (st != ST_OK || part->bytes == 0)
+        return st;
+    XXH3_64bits_update(o->hash, part->text, part->bytes);
+    o->text_bytes += part->bytes;
+    return ST_OK;
+}
+
+/* Reads past what an earlier run has written. */
+static enum status skip_parts(struct corpus_reader *r, struct output *o)
+{
+    struct corpus_part part = {0};
+    enum status st = ST_OK;
+
+    for (uint64_t i = 0; st == ST_OK && i < o->parts; i++) {
+        st = read_part(r, o, &part);
+        if (st == ST_OK && part.bytes == 0)
+            st = fail(ST_FORMAT, "%s: found %llu parts, needs at most %llu",
+                      o->progress_path, (unsigned long long)o->parts,
+                      (unsigned long long)i);
+    }
+    corpus_part_release(&part);
     return st;
 }
 
@@ -274,30 +367,37 @@ static enum status encode_all(const struct corpus *c, const struct tokenizer *t,
     struct progress progress;
     struct pool pool;
     double done = 0;
+    bool more = true;
     enum status st = pool_start(&pool, t, s->threads);
 
     corpus_reader_init(&r, c);
-
+    if (st == ST_OK)
+        st = skip_parts(&r, o);
+    done = (double)o->text_bytes;
+    o->saved_s = clock_s();
     progress_begin(&progress, "tokenize", "MB", (double)c->total * 1e-6, !s->quiet);
-    while (st == ST_OK && (!corpus_reader_ended(&r) || pool.written < pool.filled)) {
-        if (!corpus_reader_ended(&r) && pool.filled - pool.written < pool.n_jobs) {
+    progress.first = done * 1e-6;
+    while (st == ST_OK && (more || pool.written < pool.filled)) {
+        if (more && pool.filled - pool.written < pool.n_jobs) {
             struct job *job = &pool.jobs[pool.filled % pool.n_jobs];
 
-            st = corpus_reader_next(&r, JOB_BYTES, &job->part);
-            if (st != ST_OK)
-                break;
-            XXH3_64bits_update(o->hash, job->part.text, job->part.bytes);
-            pool_submit(&pool);
+            st = read_part(&r, o, &job->part);
+            more = st == ST_OK && job->part.bytes > 0;
+            if (more)
+                pool_submit(&pool);
             continue;
         }
         const struct job *job = pool_collect(&pool);
 
-        st = write_job(o, t, job);
+        st = write_job(o, job);
+        if (st == ST_OK)
+            st = save_progress(o);
         done += (double)job->part.bytes;
         progress_update(&progress, done * 1e-6, NULL);
     }
     if (st == ST_OK)
         progress_end(&progress, done * 1e-6);
+    o->documents = r.documents;
     pool_stop(&pool);
     corpus_reader_release(&r);
     return st;
@@ -460,7 +560,7 @@ static const char *with_commas(uint64_t v, char buf[32])
     return buf;
 }
 
-static void report(const struct corpus *c, const struct output *o, double seconds)
+static void report(const struct output *o, double seconds)
 {
     char a[32];
     char b[32];
@@ -475,8 +575,9 @@ static void report(const struct corpus *c, const struct output *o, double second
              "%.1f MB/s",
              o->files[TRAIN], o->files[TRAIN] == 1 ? "" : "s",
              with_commas(o->last[TRAIN], a), val,
-             with_commas(o->tokens[TRAIN] + o->tokens[VAL], b), with_commas(c->total, d),
-             seconds > 0 ? (double)c->total * 1e-6 / seconds : 0);
+             with_commas(o->tokens[TRAIN] + o->tokens[VAL], b),
+             with_commas(o->text_bytes, d),
+             seconds > 0 ? (double)o->text_bytes * 1e-6 / seconds : 0);
 }
 
 static size_t allowed_cores(void)
@@ -498,6 +599,60 @@ static enum status make_tokenizer(const struct settings *s, const struct corpus 
     return tokenizer_new_gpt2(s->vocab, out);
 }
 
+/* Removes the unfinished shards of a run that was killed and is not gone on with. */
+static enum status remove_unfinished(const char *folder, const char *stem)
+{
+    enum status st = ST_OK;
+    const struct dirent *entry;
+    DIR *dir = opendir(folder);
+
+    while (dir && st == ST_OK && (entry = readdir(dir))) {
+        char name[NAME_MAX + 1];
+        size_t n = strlen(entry->d_name);
+
+        if (n < 5 || strcmp(entry->d_name + n - 4, ".tmp") != 0)
+            continue;
+        (void)snprintf(name, sizeof name, "%.*s", (int)(n - 4), entry->d_name);
+        if (is_shard(name, stem) && unlinkat(dirfd(dir), entry->d_name, 0) != 0)
+            st = fail(ST_IO, "%s/%s: cannot remove: %s", folder, entry->d_name,
+                      strerror(errno));
+    }
+    if (dir)
+        closedir(dir);
+    return st;
+}
+
+/* Finds out whether the same work was begun and not finished, and goes on with it. */
+static enum status resume(const struct settings *s, const struct corpus *c,
+                          const struct tokenizer *t, struct output *o)
+{
+    struct tokenize_progress p;
+    char options[512];
+    bool found;
+    enum status st = ST_OK;
+
+    (void)snprintf(options, sizeof options, "weft %s %s %.17g %zu %s", WEFT_VERSION,
+                   s->name, s->val_fraction, s->shard_tokens, s->field);
+    if (snprintf(o->progress_path, PATH_MAX, "%s/.%s.progress", s->out, s->name) >=
+        PATH_MAX)
+        return fail(ST_USAGE, "%s: path too long", s->out);
+    st = tokenize_fingerprint(t, options, c, &o->fingerprint);
+    if (st != ST_OK)
+        return st;
+    tokenize_progress_load(o->progress_path, o->fingerprint, &p, &found);
+    if (!found)
+        return remove_unfinished(s->out, s->name);
+    for (int k = 0; st == ST_OK && k < SPLITS; k++) {
+        o->tokens[k] = p.tokens[k];
+        st = shard_writer_resume(o->writers[k], &p.places[k]);
+    }
+    o->parts = p.parts;
+    if (st == ST_OK)
+        log_info("%s: goes on behind the %llu tokens of a run that was not finished",
+                 s->out, (unsigned long long)(p.tokens[TRAIN] + p.tokens[VAL]));
+    return st;
+}
+
 static enum status tokenize(const struct settings *s, const struct corpus *c)
 {
     struct tokenizer *t = NULL;
@@ -513,13 +668,15 @@ static enum status tokenize(const struct settings *s, const struct corpus *c)
         st = fail(ST_NOMEM, "no memory for a checksum");
     if (st == ST_OK) {
         XXH3_64bits_reset(o.hash);
-        st = encode_all(c, t, s, &o);
+        st = resume(s, c, t, &o);
     }
+    if (st == ST_OK)
+        st = encode_all(c, t, s, &o);
     if (st == ST_OK) {
         struct tokens_note note = {.train_tokens = o.tokens[TRAIN],
                                    .val_tokens = o.tokens[VAL],
-                                   .documents = c->files.count,
-                                   .text_bytes = c->total,
+                                   .documents = o.documents,
+                                   .text_bytes = o.text_bytes,
                                    .text_xxh3 = XXH3_64bits_digest(o.hash)};
 
         st = commit(s, t, &note, &o);
@@ -528,9 +685,11 @@ static enum status tokenize(const struct settings *s, const struct corpus *c)
         log_warn("no validation shard: the text has no white space in its last %g %%",
                  100 * s->val_fraction);
     if (st == ST_OK)
-        report(c, &o, clock_s() - start_s);
+        report(&o, clock_s() - start_s);
     for (int k = 0; k < SPLITS; k++)
         shard_writer_discard(o.writers[k]);
+    /* Whole or failed: in both cases there is nothing to go on with. */
+    (void)unlink(o.progress_path);
     XXH3_freeState(o.hash);
     tokenizer_free(t);
     return st;
@@ -556,10 +715,11 @@ static void print_help(const struct option_row *table)
 {
     printf(
         "usage: weft tokenize --vocab PATH|--char|--bytes --out DIR FILE|DIR...\n\n"
-        "Turns text files into token shards. Each file is a document; folders are "
-        "read\nwhole, in the order of the names, without hidden files. Documents are "
-        "separated by\none end-of-text id; --char has none. The last F of the text, in "
-        "the order of the files,\nis for validation.\n\n"
+        "Turns text files into token shards. Each file is a document, and each line of a "
+        ".jsonl\nfile; gzip and zstd files are decompressed. Folders are read whole, in "
+        "the order of the\nnames, without hidden files. Documents are separated by one "
+        "end-of-text id; --char has\nnone. The last F of the text, in the order of the "
+        "files, is for validation.\n\nThe same command goes on after it was killed.\n\n"
         "example: weft tokenize --vocab vocab/vocab.bpe --out tokens books/\n\n"
         "options:\n");
     options_print_help(table);
@@ -567,18 +727,17 @@ static void print_help(const struct option_row *table)
 
 static enum status tokenize_into(const struct settings *s, char **inputs, int n)
 {
-    struct corpus c = {0};
+    struct corpus c = {.field = s->field};
     struct hold hold;
     enum status st = hold_folder(&hold, s->out);
 
     if (st == ST_OK)
         st = visit_folder(s->out, s->name, s->force, false);
     if (st == ST_OK)
-        st = corpus_open(&c, inputs, n);
+        st = corpus_open(&c, inputs, n, !s->quiet);
     if (st == ST_OK)
         tell_empty(&c.empty);
-    if (st == ST_OK)
-        st = corpus_split(&c, s->val_fraction);
+    corpus_split(&c, s->val_fraction);
     if (st == ST_OK)
         st = tokenize(s, &c);
     let_go(&hold);
@@ -588,7 +747,8 @@ static enum status tokenize_into(const struct settings *s, char **inputs, int n)
 
 enum status cmd_tokenize(int argc, char **argv, int *exit_code)
 {
-    struct settings s = {.name = "text", .val_fraction = 0.1, .shard_tokens = 100000000};
+    struct settings s = {
+        .name = "text", .field = "text", .val_fraction = 0.1, .shard_tokens = 100000000};
     struct option_row table[] = {
         {.name = "out",
          .kind = OPTION_TEXT,
@@ -608,6 +768,11 @@ enum status cmd_tokenize(int argc, char **argv, int *exit_code)
          .kind = OPTION_SWITCH,
          .value = &s.bytes,
          .help = "an id a byte, and 256 for end-of-text"},
+        {.name = "field",
+         .kind = OPTION_TEXT,
+         .value = &s.field,
+         .meta = "NAME",
+         .help = "field of the lines of .jsonl files that holds the document"},
         {.name = "val-fraction",
          .kind = OPTION_NUMBER,
          .value = &s.val_fraction,

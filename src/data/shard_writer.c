@@ -176,6 +176,62 @@ enum status shard_writer_add(struct shard_writer *w, const uint32_t *ids, size_t
     return st;
 }
 
+enum status shard_writer_sync(struct shard_writer *w, struct shard_writer_place *out)
+{
+    enum status st = w->fd >= 0 ? flush(w) : ST_OK;
+
+    *out = (struct shard_writer_place){w->files, w->fd >= 0 ? w->count : 0};
+    if (st == ST_OK && w->fd >= 0 && fdatasync(w->fd) != 0)
+        st = fail(ST_IO, "%s: cannot sync: %s", w->tmp, strerror(errno));
+    return st;
+}
+
+/* A file of a killed writer must have at least these tokens. */
+static enum status check_left(const char *path, uint64_t bytes, bool exactly)
+{
+    uint64_t found;
+    enum status st = file_size(path, &found);
+
+    if (st == ST_OK && (exactly ? found != bytes : found < bytes))
+        st = fail(ST_FORMAT, "%s: found %llu bytes, needs %llu", path,
+                  (unsigned long long)found, (unsigned long long)bytes);
+    return st;
+}
+
+enum status shard_writer_resume(struct shard_writer *w,
+                                const struct shard_writer_place *from)
+{
+    uint64_t whole = HEADER_BYTES + w->shard_tokens * w->id_bytes;
+    uint64_t open_bytes = HEADER_BYTES + from->tokens * w->id_bytes;
+    char tmp[PATH_MAX];
+    enum status st = ST_OK;
+
+    require(w->files == 0 && w->fd < 0);
+    if (from->tokens >= w->shard_tokens)
+        return fail(ST_FORMAT,
+                    "%s/%s: found %llu tokens in a shard, needs less than %llu",
+                    w->folder, w->stem, (unsigned long long)from->tokens,
+                    (unsigned long long)w->shard_tokens);
+    for (uint64_t i = 0; st == ST_OK && i < from->files; i++) {
+        tmp_name(w, (size_t)i, tmp);
+        st = check_left(tmp, whole, true);
+    }
+    if (st != ST_OK)
+        return st;
+    tmp_name(w, (size_t)from->files, w->tmp);
+    if (from->tokens > 0) {
+        st = check_left(w->tmp, open_bytes, false);
+        if (st != ST_OK)
+            return st;
+        w->fd = open(w->tmp, O_WRONLY | O_CLOEXEC);
+        if (w->fd < 0 || ftruncate(w->fd, (off_t)open_bytes) != 0)
+            return fail(ST_IO, "%s: cannot go on: %s", w->tmp, strerror(errno));
+    }
+    w->files = (size_t)from->files;
+    w->count = from->tokens > 0 ? from->tokens : from->files > 0 ? w->shard_tokens : 0;
+    return ST_OK;
+}
+
 enum status shard_writer_finish(struct shard_writer *w)
 {
     return w->fd >= 0 ? end_file(w) : ST_OK;

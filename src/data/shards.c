@@ -33,6 +33,7 @@ enum { HEADER_BYTES = 4 * SHARD_HEADER_WORDS };
 struct shard {
     const unsigned char *map; /* whole file; NULL before it is mapped */
     size_t map_bytes;
+    size_t payload; /* where the ids begin */
     uint64_t tokens;
 };
 
@@ -45,8 +46,10 @@ struct shards {
 };
 
 struct header {
-    uint32_t magic, version, count;
+    uint32_t magic, version;
+    uint64_t count;
     unsigned id_bytes;
+    size_t bytes; /* of the header itself; 0 for nanoGPT's files */
 };
 
 static enum status check_header(const char *path, struct header *h)
@@ -60,11 +63,12 @@ static enum status check_header(const char *path, struct header *h)
         version = SHARD_VERSION_32;
         h->id_bytes = 4;
     } else {
-        return fail(ST_FORMAT,
-                    "%s: not a token shard: begins with %" PRIu32
-                    ", needs the magic number "
-                    "%d (16-bit ids) or %d (32-bit ids)",
-                    path, h->magic, SHARD_MAGIC_16, SHARD_MAGIC_32);
+        return fail(
+            ST_FORMAT,
+            "%s: not a token shard: begins with %" PRIu32 ", needs the magic number "
+            "%d (16-bit ids) or %d (32-bit ids); nanoGPT's files without a header "
+            "are called train.bin and val.bin",
+            path, h->magic, SHARD_MAGIC_16, SHARD_MAGIC_32);
     }
     if (h->version != version)
         return fail(ST_FORMAT,
@@ -76,36 +80,52 @@ static enum status check_header(const char *path, struct header *h)
     return ST_OK;
 }
 
+/* 16-bit ids from the first byte on, as nanoGPT writes them. */
+static enum status read_headerless(const char *path, uint64_t bytes, struct header *h)
+{
+    if (bytes == 0 || bytes % sizeof(uint16_t))
+        return fail(ST_FORMAT,
+                    "%s: found %" PRIu64 " bytes, needs 16-bit ids: an even number, at "
+                    "least 2",
+                    path, bytes);
+    *h = (struct header){.count = bytes / sizeof(uint16_t), .id_bytes = sizeof(uint16_t)};
+    return ST_OK;
+}
+
 /* Reads the header of an open file and holds it against the file's size. */
 static enum status read_header(int fd, const char *path, uint64_t bytes, struct header *h)
 {
-    uint32_t words[SHARD_HEADER_WORDS];
-    enum status st;
+    uint32_t words[SHARD_HEADER_WORDS] = {0};
+    enum status st = fd_read_at(fd, path, words,
+                                bytes < HEADER_BYTES ? (size_t)bytes : HEADER_BYTES, 0);
 
-    if (bytes == 0)
-        return fail(ST_FORMAT, "%s: empty file, needs a header of %d bytes", path,
-                    HEADER_BYTES);
-    if (bytes < HEADER_BYTES)
-        return fail(ST_FORMAT, "%s: has %" PRIu64 " bytes, needs a header of %d bytes",
-                    path, bytes, HEADER_BYTES);
-    st = fd_read_at(fd, path, words, sizeof words, 0);
     if (st != ST_OK)
         return st;
     /* The count is an int32 of the format that is taken as unsigned: files of 2^31 tokens
      * and more are then read, and a negative count is a count the size does not fit. */
     *h = (struct header){.magic = le32toh(words[0]),
                          .version = le32toh(words[1]),
-                         .count = le32toh(words[2])};
+                         .count = le32toh(words[2]),
+                         .bytes = HEADER_BYTES};
+    if (shards_is_nanogpt(path) && h->magic != SHARD_MAGIC_16 &&
+        h->magic != SHARD_MAGIC_32)
+        return read_headerless(path, bytes, h);
+    if (bytes == 0)
+        return fail(ST_FORMAT, "%s: empty file, needs a header of %d bytes", path,
+                    HEADER_BYTES);
+    if (bytes < HEADER_BYTES)
+        return fail(ST_FORMAT, "%s: has %" PRIu64 " bytes, needs a header of %d bytes",
+                    path, bytes, HEADER_BYTES);
     st = check_header(path, h);
     if (st != ST_OK)
         return st;
 
-    uint64_t needed = HEADER_BYTES + (uint64_t)h->count * h->id_bytes;
+    uint64_t needed = HEADER_BYTES + h->count * h->id_bytes;
 
     if (bytes != needed)
         return fail(ST_FORMAT,
                     "%s: file is too %s: has %" PRIu64 " bytes, needs %" PRIu64
-                    " (header of %d bytes and %" PRIu32 " tokens of %u bytes)",
+                    " (header of %d bytes and %" PRIu64 " tokens of %u bytes)",
                     path, bytes < needed ? "short" : "long", bytes, needed, HEADER_BYTES,
                     h->count, h->id_bytes);
     return ST_OK;
@@ -188,6 +208,7 @@ static enum status open_shard(struct shards *s, size_t i)
     st = map_file(fd, path, (uint64_t)info.st_size, &s->shards[i]);
     if (st != ST_OK)
         goto done;
+    s->shards[i].payload = h.bytes;
     s->shards[i].tokens = h.count;
     s->tokens += h.count;
 done:
@@ -284,7 +305,7 @@ uint64_t shards_windows(const struct shards *s, size_t T, size_t *n_skipped)
 static uint32_t copy_window(const struct shards *s, const struct shard *f, uint64_t first,
                             size_t T, int32_t *x, int32_t *y)
 {
-    const unsigned char *payload = f->map + HEADER_BYTES;
+    const unsigned char *payload = f->map + f->payload;
     uint32_t largest, id;
 
     if (s->id_bytes == 2) {
@@ -388,7 +409,7 @@ static bool hash_file(const struct shard *f, XXH3_state_t *state)
     (void)madvise(map, f->map_bytes, MADV_SEQUENTIAL);
     for (size_t at = 0; ok && at < f->map_bytes; at += piece) {
         size_t end = min_size(at + piece, f->map_bytes);
-        size_t begin = max_size(at, HEADER_BYTES);
+        size_t begin = max_size(at, f->payload);
 
         ok = XXH3_64bits_update(state, map + begin, end - begin) == XXH_OK;
         (void)madvise(map + at, end - at, MADV_DONTNEED);
@@ -401,7 +422,7 @@ static bool hash_file(const struct shard *f, XXH3_state_t *state)
 static bool sample_file(const struct shard *f, XXH3_state_t *state)
 {
     enum { STRETCHES = 8, STRETCH_BYTES = 512 };
-    size_t bytes = f->map_bytes - HEADER_BYTES;
+    size_t bytes = f->map_bytes - f->payload;
     size_t n = min_size(bytes, STRETCH_BYTES);
     uint64_t tokens = f->tokens;
     bool ok = XXH3_64bits_update(state, &tokens, sizeof tokens) == XXH_OK;
@@ -409,7 +430,7 @@ static bool sample_file(const struct shard *f, XXH3_state_t *state)
     for (size_t i = 0; ok && i < STRETCHES; i++) {
         size_t at = (bytes - n) / (STRETCHES - 1) * i;
 
-        ok = XXH3_64bits_update(state, f->map + HEADER_BYTES + at, n) == XXH_OK;
+        ok = XXH3_64bits_update(state, f->map + f->payload + at, n) == XXH_OK;
     }
     return ok;
 }

@@ -2,15 +2,18 @@
  *
  * A shard is an llm.c token file: 256 little-endian int32 words (magic, version, count),
  * then the ids: version 1 (magic 20240520) as uint16, version 7 (magic 20240801) as
- * uint32. A shard set is a sorted list of such files, all of one version. The training
- * windows of a set with sequence length T are floor((count - 1) / T) consecutive windows
- * in each shard; window w of shard s starts at token w*T and needs T + 1 tokens.
+ * uint32. A file called train.bin or val.bin that begins with neither magic is nanoGPT's:
+ * uint16 ids from its first byte on. A shard set is a sorted list of such files, all of
+ * one version. The training windows of a set with sequence length T are floor((count - 1)
+ * / T) consecutive windows in each shard; window w of shard s starts at token w*T and
+ * needs T + 1 tokens.
  *
  * Needs base only. All offsets are 64-bit.
  */
 #ifndef WEFT_DATA_SHARDS_H
 #define WEFT_DATA_SHARDS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -27,14 +30,17 @@ enum {
 struct shards;
 
 /* Opens a shard set.
- * In       where: a folder (its *_<split>_*.bin files; with none of those all *.bin when
- *          split is NULL), a file, or a glob pattern; split "train", "val" or NULL;
- *          vocab: ids must be < vocab
- * Returns  ST_IO, or ST_FORMAT naming file, found and needed (magic, version, size
- *          against count, too short for a window is *not* an error here) */
+ * In       where: a folder (its *_<split>_*.bin files, with none of those <split>.bin;
+ *          all *.bin when split is NULL), a file, or a glob pattern; split "train", "val"
+ * or NULL; vocab: ids must be < vocab Returns  ST_IO, or ST_FORMAT naming file, found and
+ * needed (magic, version, size against count, too short for a window is *not* an error
+ * here) */
 MUST_USE enum status shards_open(const char *where, const char *split, uint32_t vocab,
                                  struct shards **out);
 void shards_close(struct shards *s); /* NULL allowed */
+
+/* Is it called train.bin or val.bin, as nanoGPT's files without a header are? */
+bool shards_is_nanogpt(const char *path);
 
 size_t shards_files(const struct shards *s);
 uint64_t shards_tokens(const struct shards *s);
@@ -59,13 +65,14 @@ MUST_USE enum status shards_hash(const struct shards *s, uint64_t *hash);
  * has the same, and it takes no time. Not for proof. */
 MUST_USE enum status shards_sample_hash(const struct shards *s, uint64_t *hash);
 
-/* What the JSON beside the shards ("<folder>/tokens.json") says of the vocabulary. */
+/* What the JSON beside the shards ("<folder>/tokens.json", or nanoGPT's table as
+ * "<folder>/meta.json") says of the vocabulary. */
 struct shards_meta {
-    uint32_t vocab;  /* number of ids, 0 when there is no tokens.json */
+    uint32_t vocab;  /* number of ids, 0 when there is neither */
     char kind[8];    /* "gpt2", "char" or "bytes"; "" when unknown */
-    char path[4096]; /* the tokens.json read, "" when there is none */
+    char path[4096]; /* the file read, "" when there is none */
 };
-/* Reads tokens.json beside `where` (a folder, file or pattern) when there is one. */
+/* Reads the file beside `where` (a folder, file or pattern) when there is one. */
 MUST_USE enum status shards_read_meta(const char *where, struct shards_meta *out);
 
 /* Writes shards of at most shard_tokens ids named <folder>/<stem>_<split>_%06d.bin,
@@ -79,6 +86,18 @@ MUST_USE enum status shard_writer_new(const char *folder, const char *stem,
                                       uint64_t shard_tokens, struct shard_writer **out);
 MUST_USE enum status shard_writer_add(struct shard_writer *w, const uint32_t *ids,
                                       size_t n);
+/* Where a writer is: what a program that was killed needs to go on. */
+struct shard_writer_place {
+    uint64_t files;  /* finished */
+    uint64_t tokens; /* of the file after them; 0: not begun */
+};
+/* Makes what was added so far durable, still as .tmp, and tells the place. */
+MUST_USE enum status shard_writer_sync(struct shard_writer *w,
+                                       struct shard_writer_place *out);
+/* Goes on from a place of an earlier writer with the same arguments; due before anything
+ * is added. ST_FORMAT when its files are not there as they should be. */
+MUST_USE enum status shard_writer_resume(struct shard_writer *w,
+                                         const struct shard_writer_place *from);
 /* Finishes the last file and makes all of them durable, still as .tmp: after it the close
  * only renames. Optional; nothing may be added after it. */
 MUST_USE enum status shard_writer_finish(struct shard_writer *w);

@@ -11,6 +11,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "data/shards.h"
+
 /* Appends text to buf, with a backslash before what glob() would take as a wildcard. */
 static bool append(char *buf, size_t buf_bytes, const char *text, bool escape)
 {
@@ -60,8 +62,30 @@ static enum status fail_none(const char *folder, const char *split)
     path_list_release(&others);
     return fail(ST_IO,
                 "%s: no %s shards found among %zu *.bin files, needs files named "
-                "*_%s_*.bin",
-                folder, split, found, split);
+                "*_%s_*.bin or %s.bin",
+                folder, split, found, split, split);
+}
+
+bool shards_is_nanogpt(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    const char *name = slash ? slash + 1 : path;
+
+    return !strcmp(name, "train.bin") || !strcmp(name, "val.bin");
+}
+
+/* <folder>/<split>.bin, when it is there. */
+static enum status find_nanogpt(const char *folder, const char *split,
+                                struct path_list *out)
+{
+    char path[PATH_MAX];
+
+    if (snprintf(path, sizeof path, "%s%s%s.bin", folder,
+                 folder[strlen(folder) - 1] == '/' ? "" : "/",
+                 split) >= (int)sizeof path ||
+        !shards_is_nanogpt(path) || !file_exists(path))
+        return fail_none(folder, split);
+    return path_list_add(out, path);
 }
 
 static enum status find_in_folder(const char *folder, const char *split,
@@ -81,7 +105,7 @@ static enum status find_in_folder(const char *folder, const char *split,
         return st;
     st = path_list_add_glob(out, pattern);
     if (st == ST_IO && out->count == before)
-        return fail_none(folder, split);
+        return split ? find_nanogpt(folder, split, out) : fail_none(folder, split);
     return st;
 }
 

@@ -7,18 +7,21 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <jansson.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
 #include "base/files.h"
+#include "data/nanogpt.h"
 #include "data/shards_files.h"
 
 enum { META_VERSION = 1 };
 
-/* The path of the tokens.json beside `where`, existing or not. */
-static enum status meta_path(const char *where, char *buf, size_t buf_bytes)
+/* The path of the file `name` beside `where`, existing or not. */
+static enum status meta_path(const char *where, const char *name, char *buf,
+                             size_t buf_bytes)
 {
     struct path_list files = {0};
     enum status st = ST_OK;
@@ -38,8 +41,8 @@ static enum status meta_path(const char *where, char *buf, size_t buf_bytes)
     }
     const char *join = folder_bytes && beside[folder_bytes - 1] != '/' ? "/" : "";
     int n = folder_bytes >= buf_bytes ? -1
-                                      : snprintf(buf, buf_bytes, "%.*s%stokens.json",
-                                                 (int)folder_bytes, beside, join);
+                                      : snprintf(buf, buf_bytes, "%.*s%s%s",
+                                                 (int)folder_bytes, beside, join, name);
 
     if (n < 0 || (size_t)n >= buf_bytes)
         st = fail(ST_IO, "%s: path too long", where);
@@ -141,6 +144,12 @@ static enum status read_fields(const json_t *root, const char *path,
 
     if (!json_is_object(root))
         return fail(ST_FORMAT, "%s: is %s, needs an object", path, type_name(root));
+    if (nanogpt_is_meta(root)) {
+        st = get_whole(root, path, "vocab_size", 1, CODE_POINTS, &number);
+        out->vocab = (uint32_t)number;
+        memcpy(out->kind, "char", sizeof "char");
+        return st;
+    }
     st = get_text(root, path, "format", &format);
     if (st != ST_OK)
         return st;
@@ -166,6 +175,14 @@ static enum status read_fields(const json_t *root, const char *path,
     return st;
 }
 
+/* What cannot be looked at is there, so that its reading says why. */
+static bool there(const char *path)
+{
+    struct stat info;
+
+    return stat(path, &info) == 0 || (errno != ENOENT && errno != ENOTDIR);
+}
+
 enum status shards_read_meta(const char *where, struct shards_meta *out)
 {
     struct shards_meta meta = {0};
@@ -173,15 +190,14 @@ enum status shards_read_meta(const char *where, struct shards_meta *out)
     json_t *root = NULL;
     char *text = NULL;
     size_t bytes;
-    struct stat info;
     enum status st;
 
     *out = meta;
-    st = meta_path(where, meta.path, sizeof meta.path);
-    if (st != ST_OK)
+    st = meta_path(where, "tokens.json", meta.path, sizeof meta.path);
+    if (st == ST_OK && !there(meta.path))
+        st = meta_path(where, "meta.json", meta.path, sizeof meta.path);
+    if (st != ST_OK || !there(meta.path))
         return st;
-    if (stat(meta.path, &info) != 0 && (errno == ENOENT || errno == ENOTDIR))
-        return ST_OK;
     st = file_read_all(meta.path, &text, &bytes);
     if (st != ST_OK)
         goto done;

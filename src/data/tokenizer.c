@@ -32,6 +32,15 @@ enum status token_list_reserve(struct token_list *l, size_t more)
     return ST_OK;
 }
 
+enum status token_list_add(struct token_list *l, uint32_t id)
+{
+    enum status st = token_list_reserve(l, 1);
+
+    if (st == ST_OK)
+        l->ids[l->count++] = id;
+    return st;
+}
+
 void token_list_release(struct token_list *l)
 {
     free(l->ids);
@@ -272,8 +281,8 @@ static enum status encode_bytes(const char *text, size_t bytes, struct token_lis
     return ST_OK;
 }
 
-enum status tokenizer_encode(const struct tokenizer *t, const char *text, size_t bytes,
-                             struct token_list *out)
+enum status tokenizer_encode_with(const struct tokenizer *t, struct tokenizer_scratch *s,
+                                  const char *text, size_t bytes, struct token_list *out)
 {
     switch (t->kind) {
     case TOKENIZER_CHAR:
@@ -283,7 +292,19 @@ enum status tokenizer_encode(const struct tokenizer *t, const char *text, size_t
     case TOKENIZER_GPT2:
         break;
     }
-    return bpe_encode(t, text, bytes, out);
+    return bpe_encode(t, s, text, bytes, out);
+}
+
+enum status tokenizer_encode(const struct tokenizer *t, const char *text, size_t bytes,
+                             struct token_list *out)
+{
+    struct tokenizer_scratch *s;
+    enum status st = tokenizer_scratch_new(t, &s);
+
+    if (st == ST_OK)
+        st = tokenizer_encode_with(t, s, text, bytes, out);
+    tokenizer_scratch_free(s);
+    return st;
 }
 
 static bool is_ascii_space(unsigned char c)

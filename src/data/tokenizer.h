@@ -72,11 +72,22 @@ struct token_list {
     size_t count, capacity;
 };
 void token_list_release(struct token_list *l);
+MUST_USE enum status token_list_add(struct token_list *l, uint32_t id);
+
+/* What encoding needs beside the tokenizer; one a thread. */
+struct tokenizer_scratch;
+MUST_USE enum status tokenizer_scratch_new(const struct tokenizer *t,
+                                           struct tokenizer_scratch **out);
+void tokenizer_scratch_free(struct tokenizer_scratch *s); /* NULL allowed */
 
 /* Appends the ids of text[0..bytes). Special tokens are plain text (encode_ordinary). A
  * character outside a char vocabulary is ST_FORMAT with its offset. */
 MUST_USE enum status tokenizer_encode(const struct tokenizer *t, const char *text,
                                       size_t bytes, struct token_list *out);
+/* The same with a scratch made before: for many short texts. */
+MUST_USE enum status tokenizer_encode_with(const struct tokenizer *t,
+                                           struct tokenizer_scratch *s, const char *text,
+                                           size_t bytes, struct token_list *out);
 
 /* Bytes of one id: pointer valid as long as the tokenizer; *bytes 0 for end-of-text. */
 const char *tokenizer_bytes(const struct tokenizer *t, uint32_t id, size_t *bytes);

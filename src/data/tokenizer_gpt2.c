@@ -692,26 +692,54 @@ struct matcher {
     pcre2_jit_stack *stack;
 };
 
-static void matcher_release(struct matcher *m)
-{
-    pcre2_match_data_free(m->data);
-    pcre2_match_context_free(m->context);
-    pcre2_jit_stack_free(m->stack);
-}
+struct tokenizer_scratch {
+    struct matcher matcher;
+    struct bpe_scratch *merge;
+};
 
 static enum status matcher_init(struct matcher *m)
 {
     m->data = pcre2_match_data_create(1, NULL);
     m->context = pcre2_match_context_create(NULL);
     m->stack = pcre2_jit_stack_create(32 * 1024, 1024 * 1024, NULL);
-    if (!m->data || !m->context || !m->stack) {
-        matcher_release(m);
+    if (!m->data || !m->context || !m->stack)
         return fail(ST_NOMEM, "no memory to split text");
-    }
     pcre2_set_match_limit(m->context, UINT32_MAX);
     pcre2_set_depth_limit(m->context, UINT32_MAX);
     pcre2_jit_stack_assign(m->context, NULL, m->stack);
     return ST_OK;
+}
+
+enum status tokenizer_scratch_new(const struct tokenizer *t,
+                                  struct tokenizer_scratch **out)
+{
+    struct tokenizer_scratch *s;
+    enum status st = memory_alloc(1, sizeof *s, "scratch of a tokenizer", &s);
+
+    *out = NULL;
+    if (st != ST_OK)
+        return st;
+    if (t->bpe) {
+        st = matcher_init(&s->matcher);
+        if (st == ST_OK)
+            st = bpe_scratch_new(t->bpe, &s->merge);
+    }
+    if (st == ST_OK)
+        *out = s;
+    else
+        tokenizer_scratch_free(s);
+    return st;
+}
+
+void tokenizer_scratch_free(struct tokenizer_scratch *s)
+{
+    if (!s)
+        return;
+    pcre2_match_data_free(s->matcher.data);
+    pcre2_match_context_free(s->matcher.context);
+    pcre2_jit_stack_free(s->matcher.stack);
+    bpe_scratch_free(s->merge);
+    free(s);
 }
 
 /* Splits and merges text that is UTF-8 from end to end. */
@@ -743,21 +771,16 @@ static enum status encode_run(const struct tokenizer *t, const struct matcher *m
     return st;
 }
 
-enum status bpe_encode(const struct tokenizer *t, const char *text, size_t bytes,
-                       struct token_list *out)
+enum status bpe_encode(const struct tokenizer *t, struct tokenizer_scratch *s,
+                       const char *text, size_t bytes, struct token_list *out)
 {
-    struct bpe_scratch *s = NULL;
-    struct matcher m;
-    enum status st = matcher_init(&m);
+    enum status st = ST_OK;
 
-    if (st != ST_OK)
-        return st;
-    st = bpe_scratch_new(t->bpe, &s);
     for (size_t at = 0; at < bytes && st == ST_OK;) {
         size_t run = utf8_run(text + at, bytes - at);
 
         if (run > 0) {
-            st = encode_run(t, &m, s, text + at, run, out);
+            st = encode_run(t, &s->matcher, s->merge, text + at, run, out);
             at += run;
             continue;
         }
@@ -766,7 +789,5 @@ enum status bpe_encode(const struct tokenizer *t, const char *text, size_t bytes
         if (st == ST_OK)
             out->ids[out->count++] = t->bpe->byte_id[(unsigned char)text[at++]];
     }
-    bpe_scratch_free(s);
-    matcher_release(&m);
     return st;
 }

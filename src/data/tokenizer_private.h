@@ -55,8 +55,8 @@ size_t utf8_write(uint32_t code_point, char *out);
 
 void bpe_free(struct bpe *b); /* NULL allowed */
 
-MUST_USE enum status bpe_encode(const struct tokenizer *t, const char *text, size_t bytes,
-                                struct token_list *out);
+MUST_USE enum status bpe_encode(const struct tokenizer *t, struct tokenizer_scratch *s,
+                                const char *text, size_t bytes, struct token_list *out);
 
 /* The two ways to merge one piece, which must agree: ids[0..n) are the ids of single
  * bytes, replaced by the merged ones; *n becomes their count. */

@@ -150,7 +150,8 @@ static bool folder_has_validation(const char *folder)
     const struct dirent *entry = NULL;
 
     while (dir && (entry = readdir(dir)))
-        if (!fnmatch("*_val_*.bin", entry->d_name, FNM_PERIOD))
+        if (!fnmatch("*_val_*.bin", entry->d_name, FNM_PERIOD) ||
+            !strcmp(entry->d_name, "val.bin"))
             break;
     if (dir)
         closedir(dir);

@@ -7,6 +7,7 @@ needs GPT-2's merge table is left out with a note where it is not found (WEFT_VO
 vocab/vocab.bpe of the source).
 """
 import fcntl
+import gzip
 import json
 import os
 import random
@@ -16,6 +17,7 @@ import signal
 import struct
 import subprocess
 import sys
+import time
 import unittest
 from pathlib import Path
 
@@ -71,6 +73,15 @@ def english(n, seed=1):
     return " ".join(text).encode()
 
 
+def zstd(data):
+    """One frame of blocks that are not compressed: no program is needed to make it."""
+    out = struct.pack("<IBB", 0xFD2FB528, 0, 0x38)  # window of 128 KiB
+    blocks = [data[i:i + 100_000] for i in range(0, len(data), 100_000)] or [b""]
+    for i, block in enumerate(blocks):
+        out += struct.pack("<I", (len(block) << 3) | (i == len(blocks) - 1))[:3] + block
+    return out
+
+
 class Tokenize(unittest.TestCase):
     def setUp(self):
         shutil.rmtree(TMP, ignore_errors=True)
@@ -122,7 +133,7 @@ class Tokenize(unittest.TestCase):
     def test_help(self):
         done = subprocess.run([WEFT, "tokenize", "--help"], stdout=subprocess.PIPE, check=True)
         for option in ["--vocab", "--char", "--bytes", "--val-fraction", "--shard-tokens", "--threads",
-                       "--name", "--force", "--quiet", "--out"]:
+                       "--field", "--name", "--force", "--quiet", "--out"]:
             self.assertIn(option, done.stdout.decode())
 
     def test_quiet(self):
@@ -224,6 +235,117 @@ class Tokenize(unittest.TestCase):
         data = b"a b " + b"x" * 50000 + b" c d"
         weft("--bytes", "--val-fraction", "0.5", "--out", self.out, self.file("a.txt", data))
         self.assertEqual(bytes(read_split(self.out, "val")), b" c d")
+
+    # Packed files and lines ---------------------------------------------------------
+
+    def test_packed_files(self):
+        a, b = english(1_500_000), english(300_000, 2)
+        weft("--bytes", "--out", self.out, self.file("plain/a.txt", a), self.file("plain/b.txt", b))
+        needed = {p.name: p.read_bytes() for p in self.out.glob("*.bin")}
+        meta = self.meta()
+        self.file("packed/a.txt.gz", gzip.compress(a[:700_000]) + gzip.compress(a[700_000:]))
+        self.file("packed/b.txt.zst", zstd(b[:1000]) + zstd(b[1000:]))
+        weft("--bytes", "--force", "--out", self.out, TMP / "packed")
+        self.assertEqual({p.name: p.read_bytes() for p in self.out.glob("*.bin")}, needed)
+        self.assertEqual(self.meta(), meta)
+
+    def test_damaged_packed_files(self):
+        text = english(300_000)
+        for name, data in (("a.gz", gzip.compress(text)), ("a.zst", zstd(text))):
+            spoilt = data[:100] + b"x" * 50 + data[150:] if name == "a.gz" else data[:7] + data[8:]
+            for bad in (data[:-1], data[:len(data) // 2], data[:20], spoilt):
+                with self.subTest(f"{name} {len(bad)}"):
+                    self.fails(1, rf"{name}: near byte \d+: cannot be decompressed", "--bytes", "--out",
+                               self.out, self.file(name, bad))
+                    self.assertEqual(names(self.out), [])
+
+    def lines(self, name, *rows):
+        return self.file(name, b"".join(json.dumps(r, ensure_ascii=len(r) % 2 == 0).encode() + b"\n"
+                                        for r in rows))
+
+    def test_lines(self):
+        documents = ["one two", "", "d\u00e9j\u00e0 \U0001f917 \0 vu", "x" * 3_000_000, "\n", "last"]
+        rows = [{"id": i, "text": d, "more": {"text": "no"}} for i, d in enumerate(documents)]
+        path = self.lines("in/a.jsonl", *rows)
+        path.write_bytes(path.read_bytes() + b"\n  \n" + b'{"text": "no line break"}')
+        self.file("in/b.txt", b"a file")
+        weft("--bytes", "--val-fraction", "0", "--out", self.out, TMP / "in")
+        kept = [d for d in documents if d] + ["no line break", "a file"]
+        needed = []
+        for d in kept:
+            needed += [256] * bool(needed) + list(d.encode())
+        self.assertEqual(read_split(self.out, "train"), needed)
+        meta = self.meta()
+        self.assertEqual(meta["documents"], len(kept))
+        self.assertEqual(meta["text_bytes"], sum(len(d.encode()) for d in kept))
+
+    def test_lines_of_many_small_documents(self):
+        rows = [{"body": f"document {i} é"} for i in range(20_000)]
+        path = self.lines("a.jsonl", *rows)
+        for name, data in (("b.jsonl.gz", gzip.compress(path.read_bytes())),
+                           ("c.jsonl.zst", zstd(path.read_bytes()))):
+            weft("--bytes", "--field", "body", "--force", "--threads", "3", "--out", self.out,
+                 self.file(name, data))
+            train, val = read_split(self.out, "train"), read_split(self.out, "val")
+            found = bytes(0 if t == 256 else t for t in train + [256] + val).split(b"\0")
+            self.assertEqual(found, [r["body"].encode() for r in rows])
+            self.assertAlmostEqual(len(val) / (len(val) + len(train)), 0.1, delta=0.01)
+
+    def test_bad_lines(self):
+        good = b'{"text": "fine"}\n'
+        for line, pattern in [(b'{"text": 7}', r"line 2: found no text in field \"text\""),
+                              (b'{"txt": "x"}', r"line 2: found no field \"text\""),
+                              (b'["x"]', r"line 2: found no object"),
+                              (b'{"text": "x"', r"line 2: byte \d+: "),
+                              (b'{"text": "\xff"}', r"line 2: byte \d+: "),
+                              (b'{"text": "\\ud800"}', r"line 2: byte \d+: "),
+                              (b'{"text": "a", "text": "b"}', r"line 2: byte \d+: duplicate"),
+                              (b'{"a":' * 5000, r"line 2: byte \d+: maximum parsing depth"),
+                              (b'{"text": "a"} {}', r"line 2: byte \d+: ")]:
+            with self.subTest(pattern):
+                self.fails(1, r"a\.jsonl: " + pattern, "--bytes", "--out", self.out,
+                           self.file("a.jsonl", good + line + b"\n"))
+                self.assertEqual(names(self.out), [])
+        self.fails(1, r"line 1: found more than 67108864 bytes", "--bytes", "--out", self.out,
+                   self.file("a.jsonl", b'{"text": "' + b"a " * (33 << 20) + b'"}'))
+        self.fails(1, r"a\.jsonl: line 2: found 0x.*UTF-8|line 2: byte", "--char", "--out", self.out,
+                   self.file("a.jsonl", good + b'{"text": "\xc3"}\n'))
+
+    # Going on -----------------------------------------------------------------------
+
+    def unfinished(self, *args):
+        """Kills a run behind its first note of progress."""
+        done = 0
+        command = [WEFT, "tokenize", *map(str, args), "--out", str(self.out)]
+        with subprocess.Popen(command, stderr=subprocess.DEVNULL) as running:
+            while running.poll() is None and done < 1:
+                done += len(list(self.out.glob(".*.progress")))
+                time.sleep(0.01)
+            running.kill()
+        if running.returncode == 0:
+            self.skipTest("this machine was done before it could be killed")
+        self.assertEqual([n for n in names(self.out) if n.endswith(".bin")], [])
+
+    def test_goes_on_after_it_was_killed(self):
+        text = english(300_000)
+        a = self.lines("a.jsonl", *[{"text": (text * 40).decode(), "n": i} for i in range(6)])
+        b = self.file("b.txt.gz", gzip.compress(text * 40, 1))
+        kind = ["--vocab", VOCAB] if VOCAB.exists() else ["--char"]
+        args = [*kind, "--threads", "1", "--shard-tokens", "3000000", a, b]
+        weft(*args, "--out", TMP / "whole")
+        needed = {p.name: p.read_bytes() for p in (TMP / "whole").iterdir()}
+        self.unfinished(*args)
+        log = weft(*args, "--out", self.out)
+        self.assertRegex(log, r"goes on behind the \d+ tokens of a run that was not finished")
+        self.assertEqual({p.name: p.read_bytes() for p in self.out.iterdir()}, needed)
+
+        # Another text or other options: from the beginning, and nothing is left of before.
+        shutil.rmtree(self.out)
+        self.unfinished(*args)
+        b.write_bytes(gzip.compress(b"a few words"))
+        small = [*kind, "--threads", "1", "--shard-tokens", "3000000", b]
+        self.assertNotIn("goes on", weft(*small, "--out", self.out))
+        self.assertEqual([n for n in names(self.out) if ".tmp" in n or n.startswith(".")], [])
 
     # Shards -------------------------------------------------------------------------
 
