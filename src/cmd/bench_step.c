@@ -35,6 +35,7 @@ struct step_bench {
     struct bench_model model;
     size_t accum, steps;
     const char *isa;
+    int dtype; /* 1: bf16 */
     bool quiet;
     struct comm *comm;
     struct engine_options eo;
@@ -432,6 +433,8 @@ static enum status prepare(struct step_bench *s)
     gemm_init();
     enum status st = kernels_select(s->isa, &s->eo.kernels);
 
+    if (st == ST_OK && s->dtype == 1)
+        st = gemm_bf16_select(s->isa, &s->eo.half);
     if (st == ST_OK)
         st = check_memory(least_bytes(&s->eo.shape));
     if (st == ST_OK)
@@ -471,6 +474,8 @@ enum status bench_step(int argc, char **argv, int *exit_code)
          0},
         {"isa", OPTION_TEXT, &s.isa, "NAME", "force kernels: generic, avx2, avx512", 0,
          0},
+        {"dtype", OPTION_CHOICE, &s.dtype, "fp32|bf16", "factors of the matrix products",
+         0, 0},
         {"json", OPTION_TEXT, &json, "FILE", "write the figures there as well", 0, 0},
         {"quiet", OPTION_SWITCH, &s.quiet, NULL, "no progress", 0, 0},
         {"help", OPTION_SWITCH, &help, NULL, "this text", 0, 0},

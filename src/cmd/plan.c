@@ -22,7 +22,7 @@ static const double measuring_s = 0.05;
 struct plan_arguments {
     const char *model, *network, *block_bytes;
     size_t ranks, hosts, batch, seq, accum, threads, roots;
-    int strategy, rounds, wire, host_memory, split_embedding, layout, overlap;
+    int strategy, rounds, wire, dtype, host_memory, split_embedding, layout, overlap;
     double compute, flops;
     bool one_root, brief, json, help;
 };
@@ -123,6 +123,8 @@ static enum status read_exchange(const struct plan_arguments *a, struct forecast
 {
     struct engine_options *o = &f->o;
 
+    if (a->dtype == 1 && gemm_bf16_select(NULL, &o->half) != ST_OK)
+        return ST_USAGE;
     o->train = true;
     o->strategy = (enum strategy)a->strategy;
     o->schedule = (enum grid_schedule)a->rounds;
@@ -326,6 +328,8 @@ enum status cmd_plan(int argc, char **argv, int *exit_code)
          "reduce-broadcast: ranks that share the update of a block", 0, 0},
         {"one-root", OPTION_SWITCH, &a.one_root, NULL,
          "reduce-broadcast: the same for all blocks, for comparison", 0, 0},
+        {"dtype", OPTION_CHOICE, &a.dtype, "fp32|bf16",
+         "factors of the matrix products; for the memory", 0, 0},
         {"wire", OPTION_CHOICE, &a.wire, "fp32|bf16",
          "precision of gradients in messages", 0, 0},
         {"host-memory", OPTION_CHOICE, &a.host_memory, "on|off",

@@ -165,6 +165,34 @@ void spawn_each(struct engine *e, const char *label, int priority, task_body bod
     forget_dependencies(e);
 }
 
+float *scratch_take(struct scratch_pool *p)
+{
+    for (;;) {
+        for (size_t i = 0; i < p->n; i++)
+            if (!atomic_flag_test_and_set_explicit(&p->taken[i], memory_order_acquire))
+                return p->base + i * p->elems;
+        sched_yield(); /* only when more threads run bodies than the pool was made for */
+    }
+}
+
+void scratch_give(struct scratch_pool *p, float *piece)
+{
+    size_t i = (size_t)(piece - p->base) / p->elems;
+
+    atomic_flag_clear_explicit(&p->taken[i], memory_order_release);
+}
+
+void *product_work_take(struct engine *e)
+{
+    return e->options.half ? scratch_take(&e->scratch) : NULL;
+}
+
+void product_work_give(struct engine *e, void *work)
+{
+    if (work)
+        scratch_give(&e->scratch, work);
+}
+
 static void do_rows(void *args, struct task_event event)
 {
     struct job *j = args;
@@ -177,8 +205,11 @@ static void do_columns(void *args, struct task_event event)
 {
     struct job *j = args;
 
+    void *work = product_work_take(j->e);
+
     (void)event;
-    j->tile.columns(&j->e->model, j->l, j->i, j->j);
+    j->tile.columns(&j->e->model, j->l, j->i, j->j, work);
+    product_work_give(j->e, work);
 }
 
 void spawn_row_tiles(struct engine *e, const char *label, enum work work,
@@ -204,23 +235,6 @@ void spawn_column_tiles(struct engine *e, const char *label, enum work work,
 void spawn_join(struct engine *e)
 {
     spawn(e, "join", PRIORITY_JOIN, NULL, NULL);
-}
-
-float *scratch_take(struct scratch_pool *p)
-{
-    for (;;) {
-        for (size_t i = 0; i < p->n; i++)
-            if (!atomic_flag_test_and_set_explicit(&p->taken[i], memory_order_acquire))
-                return p->base + i * p->elems;
-        sched_yield(); /* only when more threads run bodies than the pool was made for */
-    }
-}
-
-void scratch_give(struct scratch_pool *p, float *piece)
-{
-    size_t i = (size_t)(piece - p->base) / p->elems;
-
-    atomic_flag_clear_explicit(&p->taken[i], memory_order_release);
 }
 
 size_t slice_index(const struct engine *e, enum tensor_kind kind, size_t layer)

@@ -57,10 +57,19 @@ static enum status make_grid(const struct engine_options *o, int ranks, const in
                      direct ? o->schedule : SCHEDULE_FLAT);
 }
 
-static size_t attention_scratch_elems(const struct engine_options *o)
+/* Attention and bf16 products. */
+static size_t work_elems(const struct engine_options *o)
 {
-    return round_up(attention_work_elems(o->seq, o->shape.C / o->shape.H),
-                    CACHE_LINE / sizeof(float));
+    size_t attention = attention_work_elems(o->seq, o->shape.C / o->shape.H);
+    size_t half =
+        o->half ? model_work_bytes(&o->shape, o->batch, o->seq) / sizeof(float) : 0;
+
+    return round_up(max_size(attention, half), CACHE_LINE / sizeof(float));
+}
+
+static size_t packed_bytes(const struct engine_options *o)
+{
+    return o->half ? packed_pairs(&o->shape, o->train) * sizeof(bf16_pair) : 0;
 }
 
 /* One a worker. The task layer sees to it that the creator runs no bodies, but the user's
@@ -108,9 +117,10 @@ static enum status describe(const struct engine_options *o, const struct layout 
 
     *out = (struct engine_plan){
         .params = l->elems * f,
-        .activations = model_bytes(&o->shape, o->batch, o->seq, o->train) +
-                       2 * o->accum * o->batch * o->seq * sizeof(int32_t),
-        .scratch = scratch_pieces(o) * attention_scratch_elems(o) * f,
+        .activations =
+            model_bytes(&o->shape, o->batch, o->seq, o->train, o->half != NULL) +
+            2 * o->accum * o->batch * o->seq * sizeof(int32_t),
+        .scratch = scratch_pieces(o) * work_elems(o) * f + packed_bytes(o),
         .blocks = plan->n_blocks,
         .block_bytes = (double)plan->elems * (double)f / (double)plan->n_blocks,
         .imbalance = plan_imbalance(plan)};
@@ -235,6 +245,7 @@ static enum status allocate_activations(struct engine *e,
         return st;
     e->model = (struct model){.shape = o->shape,
                               .kernels = o->kernels,
+                              .half = o->half,
                               .layout = &e->layout,
                               .params = e->params,
                               .grads = e->grads};
@@ -246,6 +257,18 @@ static enum status allocate_activations(struct engine *e,
                         &e->chunk_loss);
 }
 
+static enum status allocate_packed(struct engine *e)
+{
+    void *p;
+    enum status st = ST_OK;
+
+    if (!e->options.half)
+        return ST_OK;
+    st = memory_map(packed_bytes(&e->options), "packed weights", &p);
+    e->model.packed = p;
+    return st;
+}
+
 static enum status allocate_scratch(struct engine *e)
 {
     struct scratch_pool *p = &e->scratch;
@@ -253,11 +276,11 @@ static enum status allocate_scratch(struct engine *e)
     enum status st;
 
     p->n = scratch_pieces(&e->options);
-    p->elems = attention_scratch_elems(&e->options);
-    st = memory_map(p->n * p->elems * sizeof *p->base, "attention scratch", &base);
+    p->elems = work_elems(&e->options);
+    st = memory_map(p->n * p->elems * sizeof *p->base, "work of the workers", &base);
     p->base = base;
     if (st == ST_OK)
-        st = memory_alloc(p->n, sizeof *p->taken, "attention scratch", &p->taken);
+        st = memory_alloc(p->n, sizeof *p->taken, "work of the workers", &p->taken);
     for (size_t i = 0; st == ST_OK && i < p->n; i++)
         atomic_flag_clear(&p->taken[i]);
     return st;
@@ -284,6 +307,8 @@ static enum status build(struct engine *e, const struct engine_plan *memory)
         st = allocate_moments(e);
     if (st == ST_OK)
         st = allocate_activations(e, memory);
+    if (st == ST_OK)
+        st = allocate_packed(e);
     if (st == ST_OK)
         st = allocate_scratch(e);
     if (st == ST_OK)
@@ -350,6 +375,7 @@ void engine_free(struct engine *e)
     memory_unmap(e->m, 2 * e->own_elems * sizeof(float));
     memory_unmap(e->scratch.base, e->scratch.n * e->scratch.elems * sizeof(float));
     free(e->scratch.taken);
+    memory_unmap(e->model.packed, packed_bytes(&e->options));
     arena_release(&e->arena);
     free(e->layers);
     free(e->chunk_loss);
@@ -380,6 +406,7 @@ const struct plan *engine_block_plan(const struct engine *e)
 
 float *engine_params(struct engine *e)
 {
+    e->is_packed = false; /* the caller may write */
     return e->params;
 }
 
@@ -426,6 +453,7 @@ void engine_init_weights(struct engine *e, uint64_t seed)
 {
     const size_t elems_a_task = (size_t)1 << 18;
 
+    e->is_packed = false;
     for (size_t i = 0; i < e->layout.n_slices; i++) {
         const struct slice *s = &e->layout.slices[i];
         size_t rows = max_size(1, elems_a_task / s->cols);
@@ -459,7 +487,15 @@ static void spawn_pending_update(struct engine *e, bool fetch)
     e->update_pending = false;
     exchange_begin(e->exchange, PHASE_RETURN);
     spawn_update(e, fetch);
+    e->is_packed = false;
     take_turns(e);
+}
+
+static void spawn_packing_if_needed(struct engine *e)
+{
+    if (e->options.half && !e->is_packed)
+        spawn_packing(e);
+    e->is_packed = true;
 }
 
 /* Tasks that wait take memory: many micro-batches are not spawned all at once. */
@@ -480,6 +516,7 @@ static void run_window(struct engine *e, bool local_failure)
     if (e->split)
         spawn_rows_begin(e);
     spawn_pending_update(e, true);
+    spawn_packing_if_needed(e);
     e->next_block = 0;
     e->spawned = 0;
     e->window++;
@@ -598,6 +635,7 @@ double engine_eval(struct engine *e)
 {
     double loss = 0;
 
+    spawn_packing_if_needed(e);
     spawn_forward(e, 0);
     spawn_head(e, 0, false);
     task_wait_all();
@@ -617,6 +655,7 @@ static void forward_tokens(struct engine *e, const int32_t *tokens, size_t B, si
     for (size_t n = 0; n < B * T; n++)
         positions[n] = (int32_t)(n % T);
     memcpy(engine_inputs(e, 0), tokens, B * T * sizeof *tokens);
+    spawn_packing_if_needed(e);
     spawn_forward(e, 0);
     task_wait_all();
 }
@@ -633,11 +672,10 @@ static void restore_shape(struct engine *e)
 
 static void logits_of_rows(struct engine *e, size_t row, size_t rows, float *logits)
 {
-    size_t C = e->layout.shape.C;
-    size_t V = e->layout.shape.V;
+    float *work = scratch_take(&e->scratch);
 
-    gemm(false, true, rows, V, C, e->model.lnf + row * C, C,
-         model_param(&e->model, WTE, 0), C, 0, logits, V);
+    model_logits(&e->model, row, rows, logits, work);
+    scratch_give(&e->scratch, work);
 }
 
 void engine_logits(struct engine *e, const int32_t *tokens, size_t n, float *logits)

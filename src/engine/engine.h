@@ -19,6 +19,7 @@
 #include "base/status.h"
 #include "comm/comm.h"
 #include "comm/plan.h"
+#include "kernels/gemm_bf16.h"
 #include "kernels/kernels.h"
 #include "model/tensors.h"
 #include "optim/schedule.h"
@@ -45,6 +46,7 @@ struct engine_options {
     struct adamw_options adamw;
     double clip; /* global norm; 0 = off */
     const struct kernels *kernels;
+    const struct gemm_bf16 *half; /* products of bf16 matrices; NULL: fp32 */
     /* Seconds that forward and backward of a step take on this rank: tasks only wait for
      * their share of it and compute nothing (losses and gradients are zero), everything
      * else is real. So one machine stands for several. 0: they compute. */
@@ -54,8 +56,9 @@ struct engine_options {
 /* What a run will take on one rank, before anything is allocated. */
 struct engine_plan {
     size_t params, grads, moments, activations; /* [bytes] */
-    size_t scratch;                             /* attention's and the exchange's */
-    size_t total;                               /* of all of them */
+    /* Of the workers and the exchange; and weights packed for bf16 products. */
+    size_t scratch;
+    size_t total; /* of all of them */
     size_t owned; /* parameters that the rank owns, counted in `params` too */
     size_t blocks;
     double block_bytes; /* mean */

@@ -112,6 +112,7 @@ struct engine {
     size_t next_block; /* first block whose reduction is not yet spawned */
     bool stop_wanted, save_wanted, part_saved; /* to be said with the next agreement */
     bool update_pending;
+    bool is_packed;     /* bf16: packed weights are those of params */
     struct adamw adamw; /* of the pending update */
     double cost_s;      /* simulated compute: time of a unit of work_cost() on a worker */
     uint64_t window;    /* number of the one that is running */
@@ -169,6 +170,9 @@ void spawn_join(struct engine *e);
 
 float *scratch_take(struct scratch_pool *p);
 void scratch_give(struct scratch_pool *p, float *piece);
+/* What a product needs beside its factors: with bf16 a piece of scratch, else NULL. */
+void *product_work_take(struct engine *e);
+void product_work_give(struct engine *e, void *work);
 
 /* Index of a slice in layout order, for S_GRAD and S_PARAM. */
 size_t slice_index(const struct engine *e, enum tensor_kind kind, size_t layer);
@@ -184,6 +188,9 @@ void spawn_forward(struct engine *e, size_t a);
 /* Logits, loss; with `train` also their gradients down to dx of the last layer. */
 void spawn_head(struct engine *e, size_t a, bool train);
 void spawn_backward(struct engine *e, size_t a);
+
+/* Weights for bf16 products; after the parameters' joins. */
+void spawn_packing(struct engine *e);
 
 /* ---- graph_rows.c ---- */
 bool splits_embedding(const struct engine_options *o, int ranks);

@@ -30,9 +30,11 @@ static void do_attention_bwd(void *args, struct task_event event)
 static void do_weight_grad(void *args, struct task_event event)
 {
     struct job *j = args;
+    void *work = product_work_take(j->e);
 
     (void)event;
-    weight_grad(model_of(args), (enum tensor_kind)j->j, j->l, j->i, j->accumulate);
+    weight_grad(model_of(args), (enum tensor_kind)j->j, j->l, j->i, j->accumulate, work);
+    product_work_give(j->e, work);
 }
 
 static void do_norm_weights(void *args, struct task_event event)

@@ -33,6 +33,49 @@ static void do_final_norm(void *args, struct task_event event)
     forward_final_norm(model_of(args), ((struct job *)args)->j);
 }
 
+/* ---- weights for bf16 products ---- */
+
+static void do_pack(void *args, struct task_event event)
+{
+    struct job *j = args;
+    size_t rows = j->e->layout.slices[j->i].rows;
+
+    (void)event;
+    pack_weights(model_of(args), j->e->layout.slices[j->i].kind, j->l, j->j * j->a,
+                 min_size(rows, (j->j + 1) * j->a));
+}
+
+/* The sentinel of the slice stands for its packed form too from here on. */
+static void spawn_packing_of(struct engine *e, enum tensor_kind kind, size_t l)
+{
+    enum { ROWS = 256 };
+    size_t s = slice_index(e, kind, l);
+
+    needs(e, S_PARAM, s, 0);
+    spawn_each(e, "pack", PRIORITY_PATH, do_pack,
+               &(struct job){.e = e, .i = s, .l = l, .a = ROWS}, 0,
+               ceil_div(e->layout.slices[s].rows, ROWS));
+    makes(e, S_PARAM, s, 0);
+    spawn_join(e);
+}
+
+void spawn_packing(struct engine *e)
+{
+    static const enum tensor_kind matrices[] = {QKVW, ATTPROJW, FCW, FCPROJW};
+    size_t wte = slice_index(e, WTE, 0);
+
+    for (size_t l = 0; l < e->layout.shape.L; l++)
+        for (size_t i = 0; i < sizeof matrices / sizeof *matrices; i++)
+            spawn_packing_of(e, matrices[i], l);
+    for (size_t v = 0; v < e->model.tiling.vocab_tiles; v++) {
+        makes(e, S_WTE, 0, v);
+        spawn(e, "pack", PRIORITY_PATH, do_pack,
+              &(struct job){.e = e, .i = wte, .j = v, .a = e->model.tiling.vocab_tile});
+    }
+}
+
+/* ---- forward ---- */
+
 static void needs_param(struct engine *e, enum tensor_kind kind, size_t layer)
 {
     needs(e, S_PARAM, slice_index(e, kind, layer), 0);

@@ -13,8 +13,11 @@ static void do_logits(void *args, struct task_event event)
 {
     struct job *j = args;
 
+    void *work = product_work_take(j->e);
+
     (void)event;
-    head_logits(model_of(args), j->i, j->j);
+    head_logits(model_of(args), j->i, j->j, work);
+    product_work_give(j->e, work);
 }
 
 static void do_loss(void *args, struct task_event event)
@@ -34,9 +37,12 @@ static void do_grad(void *args, struct task_event event)
     double tokens =
         (double)e->model.tiling.N * (double)e->options.accum * (double)comm_size(e->comm);
 
+    void *work = product_work_take(e);
+
     (void)event;
     head_grad(model_of(args), engine_targets(e, j->a), j->i, j->j, (float)(1 / tokens),
-              j->accumulate);
+              j->accumulate, work);
+    product_work_give(e, work);
 }
 
 static void do_final_norm_bwd(void *args, struct task_event event)

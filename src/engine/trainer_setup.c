@@ -409,6 +409,8 @@ enum status trainer_prepare(struct trainer *t)
     t->eo.layout = (enum layout_order)o->layout;
     t->eo.overlap = o->overlap == 0;
     st = kernels_select(o->isa, &t->eo.kernels);
+    if (st == ST_OK && o->dtype == 1)
+        st = gemm_bf16_select(o->isa, &t->eo.half);
     if (st == ST_OK)
         st = shards_read_meta(o->data, &t->meta);
     if (st == ST_OK)
@@ -626,8 +628,9 @@ static void print_banner(const struct trainer *t, const struct engine_plan *plan
                            : "weights of ",
              t->has_start ? t->start.path : "");
     log_info("machine: %d worker%s a rank; kernels %s, products %s, tasks %s, MPI %s",
-             e->workers, e->workers == 1 ? "" : "s", e->kernels->isa, gemm_library(),
-             task_backend(), comm_library(t->comm));
+             e->workers, e->workers == 1 ? "" : "s", e->kernels->isa,
+             e->half ? "of our own in bf16" : gemm_library(), task_backend(),
+             comm_library(t->comm));
     log_info("binding: %d rank%s on this host of %d cores; %d rank%s may use %d core%s%s",
              t->cores.on_host, t->cores.on_host == 1 ? "" : "s", t->cores.host_cores,
              t->cores.sharers, t->cores.sharers == 1 ? "" : "s", t->cores.own,

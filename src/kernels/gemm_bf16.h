@@ -75,6 +75,11 @@ struct gemm_bf16 {
     void (*round)(bf16 *y, const float *x, size_t n);
     void (*widen)(float *y, const bf16 *x, size_t n);
 
+    /* Rounds x [rows][ld] where it is: the first `columns` numbers of each row become
+     * bf16 side by side at the start of the row. Seen as bf16, x then has the leading
+     * dimension 2 ld. */
+    void (*round_rows)(float *x, size_t ld, size_t rows, size_t columns);
+
     /* Rounds rows row0 .. row1 - 1 of W [out][in] and puts them where they belong in the
      * two packed matrices; NULL for one that is not needed. row0 is a multiple of
      * BF16_PANEL, row1 too or `out`. Ranges may be packed at the same time. */

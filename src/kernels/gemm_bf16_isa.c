@@ -46,6 +46,30 @@ static void widen_all(float *restrict y, const bf16 *restrict x, size_t n)
         y[i] = bf16_value(x[i]);
 }
 
+/* What is written lies before what is still to be read. The copies tell the compiler that
+ * floats and halves share the memory. */
+static void round_rows(float *x, size_t ld, size_t rows, size_t columns)
+{
+    enum { PIECE = 32 };
+
+    for (size_t r = 0; r < rows; r++) {
+        char *row = (char *)(x + r * ld);
+
+        for (size_t c = 0; c < columns; c += PIECE) {
+            size_t n = min_size(PIECE, columns - c);
+            float whole[PIECE] = {0};
+            bf16 half[PIECE];
+
+            if (n == PIECE)
+                memcpy(whole, row + c * sizeof *whole, sizeof whole);
+            else
+                memcpy(whole, row + c * sizeof *whole, n * sizeof *whole);
+            round_all(half, whole, PIECE);
+            memcpy(row + c * sizeof *half, half, n * sizeof *half);
+        }
+    }
+}
+
 /* ---- packing of weights ---- */
 
 /* A square of W, rounded; zero where W has ended. */
@@ -445,6 +469,7 @@ const struct gemm_bf16 KERNEL(gemm_bf16) = {
     .name = TEXT_OF(KERNEL_ISA),
     .round = round_all,
     .widen = widen_all,
+    .round_rows = round_rows,
     .pack = pack,
     .product = product,
     .weight_grad = weight_grad,

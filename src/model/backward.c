@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Backward tiles of a layer. Input gradients go by chunk of rows and tile of columns,
  * weight gradients by weight tile over all rows of the micro-batch. */
+#include "model/factor.h"
 #include "model/model.h"
 
 #include <string.h>
@@ -8,7 +9,8 @@
 /* Columns j of dx = dy W, for the rows of chunk c; W [out][in] is the matrix `kind` of
  * layer l, dy [N][out], dx [N][in]. Returns the tile's place in dx. */
 static float *linear_input_grad(const struct model *m, enum tensor_kind kind, size_t l,
-                                size_t c, size_t j, const float *dy, float *dx)
+                                size_t c, size_t j, struct factor dy, float *dx,
+                                void *work)
 {
     struct span rows = tiling_chunk_rows(&m->tiling, c);
     struct span cols = tiling_columns(&m->tiling.backward[kind], j);
@@ -16,33 +18,61 @@ static float *linear_input_grad(const struct model *m, enum tensor_kind kind, si
 
     tensor_dims(&m->shape, kind, &out, &in);
     dx += rows.begin * in + cols.begin;
-    gemm(false, false, rows.size, cols.size, out, dy + rows.begin * out, out,
+    if (m->half) {
+        struct bf16_product p = {.rows = rows.size,
+                                 .columns = cols.size,
+                                 .depth = out,
+                                 .A = dy.half + rows.begin * dy.ld_half,
+                                 .lda = dy.ld_half,
+                                 .B = packed_backward(m, kind, l),
+                                 .column0 = cols.begin,
+                                 .C = dx,
+                                 .ldc = in};
+
+        m->half->product(&p, work);
+        return dx;
+    }
+    gemm(false, false, rows.size, cols.size, out, dy.x + rows.begin * out, out,
          model_param(m, kind, l) + cols.begin, in, 0, dx, in);
     return dx;
 }
 
-void backward_fcproj(const struct model *m, size_t l, size_t c, size_t j)
+/* Rows of a row tile of x [N][columns], which others than products read too. */
+static void copy_tile(const struct model *m, bf16 *half, const float *x, struct span rows,
+                      size_t columns)
+{
+    size_t at = rows.begin * columns;
+
+    if (m->half)
+        m->half->round(half + at, x + at, rows.size * columns);
+}
+
+void backward_fcproj(const struct model *m, size_t l, size_t c, size_t j, void *work)
 {
     const struct kernels *k = m->kernels;
     const struct work_set *w = &m->work[l % 2];
     size_t rows = tiling_chunk_rows(&m->tiling, c).size;
     size_t cols = tiling_columns(&m->tiling.backward[FCPROJW], j).size;
-    float *dfc = linear_input_grad(m, FCPROJW, l, c, j, w->dx, w->dfc);
-    const float *fc = m->layers[l].fc + (dfc - w->dfc);
-    float *gelu = w->gelu + (dfc - w->dfc);
-    size_t F = 4 * m->shape.C;
+    size_t C = m->shape.C;
+    float *dfc = linear_input_grad(m, FCPROJW, l, c, j, with_copy(w->dx, w->dx_half, C),
+                                   w->dfc, work);
+    ptrdiff_t at = dfc - w->dfc;
+    const float *fc = m->layers[l].fc + at;
 
-    for (size_t n = 0; n < rows; n++) {
-        k->gelu_bwd(dfc + n * F, dfc + n * F, fc + n * F, cols);
-        k->gelu_fwd(gelu + n * F, fc + n * F, cols);
+    for (size_t n = 0; n < rows * 4 * C; n += 4 * C) {
+        k->gelu_bwd(dfc + n, dfc + n, fc + n, cols);
+        if (m->half)
+            m->half->round(w->dfc_half + at + n, dfc + n, cols);
     }
+    gelu_tile(m, w, at, fc, rows, cols, work);
 }
 
-void backward_fc(const struct model *m, size_t l, size_t c, size_t j)
+void backward_fc(const struct model *m, size_t l, size_t c, size_t j, void *work)
 {
     const struct work_set *w = &m->work[l % 2];
 
-    linear_input_grad(m, FCW, l, c, j, w->dfc, w->dmid);
+    linear_input_grad(m, FCW, l, c, j, with_copy(w->dfc, w->dfc_half, 4 * m->shape.C),
+                      w->dmid, work);
 }
 
 void backward_norm2(const struct model *m, size_t l, size_t r)
@@ -58,16 +88,31 @@ void backward_norm2(const struct model *m, size_t l, size_t r)
     m->kernels->layernorm_redo(w->ln2 + at, ls->mid + at, mean, rstd,
                                model_param(m, LN2W, l), model_param(m, LN2B, l), s.size,
                                C);
+    if (m->half)
+        m->half->round_rows(w->ln2 + at, C, s.size, C);
     m->kernels->layernorm_bwd(w->dmid + at, w->dln2w + r * C, w->dln2b + r * C,
                               w->dmid + at, w->dx + at, ls->mid + at,
                               model_param(m, LN2W, l), mean, rstd, s.size, C);
+    copy_tile(m, w->dmid_half, w->dmid, s, C);
 }
 
-void backward_attproj(const struct model *m, size_t l, size_t c, size_t j)
+void backward_attproj(const struct model *m, size_t l, size_t c, size_t j, void *work)
 {
     const struct work_set *w = &m->work[l % 2];
 
-    linear_input_grad(m, ATTPROJW, l, c, j, w->dmid, w->datt);
+    linear_input_grad(m, ATTPROJW, l, c, j, with_copy(w->dmid, w->dmid_half, m->shape.C),
+                      w->datt, work);
+}
+
+/* Columns of head h of rows [T] of the gradients of q, k and v. */
+static void copy_head(const struct model *m, const struct work_set *w, size_t b, size_t h)
+{
+    size_t C = m->shape.C;
+    size_t D = C / m->shape.H;
+    size_t at = b * m->tiling.T * 3 * C + h * D;
+
+    for (size_t t = 0; t < 3 * m->tiling.T; t++, at += C)
+        m->half->round(w->dqkv_half + at, w->dqkv + at, D);
 }
 
 void backward_attention(const struct model *m, size_t l, size_t b, size_t g, float *work)
@@ -81,10 +126,13 @@ void backward_attention(const struct model *m, size_t l, size_t b, size_t g, flo
     size_t first, last;
 
     tiling_heads(&m->tiling, &m->shape, g, &first, &last);
-    for (size_t h = first; h < last; h++)
+    for (size_t h = first; h < last; h++) {
         m->kernels->attention_bwd(w->dqkv + 3 * at, w->datt + at, ls->qkv + 3 * at,
                                   ls->att + at, ls->lse + (b * H + h) * T, T, C, H, h,
                                   work);
+        if (m->half)
+            copy_head(m, w, b, h);
+    }
 }
 
 /* Gradient of the output of the layer before; of the embedding when l is 0. */
@@ -93,9 +141,12 @@ static float *dx_below(const struct model *m, size_t l)
     return m->work[(l + 1) % 2].dx;
 }
 
-void backward_qkv(const struct model *m, size_t l, size_t c, size_t j)
+void backward_qkv(const struct model *m, size_t l, size_t c, size_t j, void *work)
 {
-    linear_input_grad(m, QKVW, l, c, j, m->work[l % 2].dqkv, dx_below(m, l));
+    const struct work_set *w = &m->work[l % 2];
+
+    linear_input_grad(m, QKVW, l, c, j, with_copy(w->dqkv, w->dqkv_half, 3 * m->shape.C),
+                      dx_below(m, l), work);
 }
 
 void backward_norm1(const struct model *m, size_t l, size_t r)
@@ -112,12 +163,15 @@ void backward_norm1(const struct model *m, size_t l, size_t r)
     m->kernels->layernorm_redo(w->ln1 + at, ls->x + at, mean, rstd,
                                model_param(m, LN1W, l), model_param(m, LN1B, l), s.size,
                                C);
+    if (m->half)
+        m->half->round_rows(w->ln1 + at, C, s.size, C);
     m->kernels->layernorm_bwd(dx, w->dln1w + r * C, w->dln1b + r * C, dx, w->dmid + at,
                               ls->x + at, model_param(m, LN1W, l), mean, rstd, s.size, C);
+    copy_tile(m, m->work[(l + 1) % 2].dx_half, m->work[(l + 1) % 2].dx, s, C);
 }
 
 struct product {
-    const float *dy, *x;
+    struct factor dy, x;
     enum tensor_kind bias;
 };
 
@@ -125,22 +179,28 @@ struct product {
 static struct product product_of(const struct model *m, enum tensor_kind kind, size_t l)
 {
     const struct work_set *w = &m->work[l % 2];
+    const struct layer_state *ls = &m->layers[l];
+    size_t C = m->shape.C;
 
     switch (kind) {
     case QKVW:
-        return (struct product){w->dqkv, w->ln1, QKVB};
+        return (struct product){with_copy(w->dqkv, w->dqkv_half, 3 * C),
+                                rounded(w->ln1, C), QKVB};
     case ATTPROJW:
-        return (struct product){w->dmid, m->layers[l].att, ATTPROJB};
+        return (struct product){with_copy(w->dmid, w->dmid_half, C),
+                                with_copy(ls->att, ls->att_half, C), ATTPROJB};
     case FCW:
-        return (struct product){w->dfc, w->ln2, FCB};
+        return (struct product){with_copy(w->dfc, w->dfc_half, 4 * C), rounded(w->ln2, C),
+                                FCB};
     default:
         require(kind == FCPROJW);
-        return (struct product){w->dx, w->gelu, FCPROJB};
+        return (struct product){with_copy(w->dx, w->dx_half, C),
+                                with_copy(w->gelu, w->gelu_half, 4 * C), FCPROJB};
     }
 }
 
 void weight_grad(const struct model *m, enum tensor_kind kind, size_t l, size_t o,
-                 bool accumulate)
+                 bool accumulate, void *work)
 {
     struct product p = product_of(m, kind, l);
     size_t N = m->tiling.N;
@@ -150,10 +210,26 @@ void weight_grad(const struct model *m, enum tensor_kind kind, size_t l, size_t 
     size_t tile = tiling_weight_rows(&m->shape, kind);
     size_t row0 = o * tile;
     size_t rows = min_size(out, row0 + tile) - row0;
+    float *dW = model_grad(m, kind, l) + row0 * in;
 
-    gemm(true, false, rows, in, N, p.dy + row0, out, p.x, in, accumulate ? 1 : 0,
-         model_grad(m, kind, l) + row0 * in, in);
-    m->kernels->bias_grad(model_grad(m, p.bias, l) + row0, p.dy + row0, out, N, rows,
+    if (m->half) {
+        struct bf16_weight_grad g = {.rows = N,
+                                     .out = rows,
+                                     .in = in,
+                                     .dy = p.dy.half + row0,
+                                     .lddy = p.dy.ld_half,
+                                     .x = p.x.half,
+                                     .ldx = p.x.ld_half,
+                                     .dW = dW,
+                                     .lddw = in,
+                                     .accumulate = accumulate};
+
+        m->half->weight_grad(&g, work);
+    } else {
+        gemm(true, false, rows, in, N, p.dy.x + row0, out, p.x.x, in, accumulate ? 1 : 0,
+             dW, in);
+    }
+    m->kernels->bias_grad(model_grad(m, p.bias, l) + row0, p.dy.x + row0, out, N, rows,
                           accumulate);
 }
 

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /* Forward tiles. A product's bias (and residual) is written first and the product added
  * to it, so that no separate pass over the output is needed. */
+#include "model/factor.h"
 #include "model/model.h"
 
 /* Columns j of y = b (+ res) + x W^T, for the rows of chunk c; W [out][in] is the matrix
  * `kind` of layer l, y and res [N][out], x [N][in]. Returns the tile's place in y. */
 static float *linear(const struct model *m, enum tensor_kind kind, enum tensor_kind bias,
-                     size_t l, size_t c, size_t j, const float *x, const float *res,
-                     float *y)
+                     size_t l, size_t c, size_t j, struct factor x, const float *res,
+                     float *y, void *work)
 {
     struct span rows = tiling_chunk_rows(&m->tiling, c);
     struct span cols = tiling_columns(&m->tiling.forward[kind], j);
@@ -16,11 +17,35 @@ static float *linear(const struct model *m, enum tensor_kind kind, enum tensor_k
     tensor_dims(&m->shape, kind, &out, &in);
     size_t at = rows.begin * out + cols.begin;
 
+    if (m->half) {
+        struct bf16_product p = {.rows = rows.size,
+                                 .columns = cols.size,
+                                 .depth = in,
+                                 .A = x.half + rows.begin * x.ld_half,
+                                 .lda = x.ld_half,
+                                 .B = packed_forward(m, kind, l),
+                                 .column0 = cols.begin,
+                                 .bias = model_param(m, bias, l) + cols.begin,
+                                 .add = res ? res + at : NULL,
+                                 .ldadd = out,
+                                 .C = y + at,
+                                 .ldc = out};
+
+        m->half->product(&p, work);
+        return y + at;
+    }
     m->kernels->bias_rows(y + at, out, model_param(m, bias, l) + cols.begin,
                           res ? res + at : NULL, out, rows.size, cols.size);
-    gemm(false, true, rows.size, cols.size, in, x + rows.begin * in, in,
+    gemm(false, true, rows.size, cols.size, in, x.x + rows.begin * in, in,
          model_param(m, kind, l) + cols.begin * in, in, 1, y + at, out);
     return y + at;
+}
+
+/* Rows of a row tile of x [N][columns] that nothing but products will read. */
+static void round_tile(const struct model *m, float *x, struct span rows, size_t columns)
+{
+    if (m->half)
+        m->half->round_rows(x + rows.begin * columns, columns, rows.size, columns);
 }
 
 static float *layer_output(const struct model *m, size_t l)
@@ -47,11 +72,25 @@ void forward_norm1(const struct model *m, size_t l, size_t r)
     m->kernels->layernorm_fwd(
         m->work[l % 2].ln1 + s.begin * C, ls->ln1_mean + s.begin, ls->ln1_rstd + s.begin,
         ls->x + s.begin * C, model_param(m, LN1W, l), model_param(m, LN1B, l), s.size, C);
+    round_tile(m, m->work[l % 2].ln1, s, C);
 }
 
-void forward_qkv(const struct model *m, size_t l, size_t c, size_t j)
+void forward_qkv(const struct model *m, size_t l, size_t c, size_t j, void *work)
 {
-    linear(m, QKVW, QKVB, l, c, j, m->work[l % 2].ln1, NULL, m->layers[l].qkv);
+    linear(m, QKVW, QKVB, l, c, j, rounded(m->work[l % 2].ln1, m->shape.C), NULL,
+           m->layers[l].qkv, work);
+}
+
+/* Columns of head h of rows [T] of att. */
+static void copy_head(const struct model *m, const struct layer_state *ls, size_t b,
+                      size_t h)
+{
+    size_t C = m->shape.C;
+    size_t D = C / m->shape.H;
+    size_t at = b * m->tiling.T * C + h * D;
+
+    for (size_t t = 0; t < m->tiling.T; t++, at += C)
+        m->half->round(ls->att_half + at, ls->att + at, D);
 }
 
 void forward_attention(const struct model *m, size_t l, size_t b, size_t g, float *work)
@@ -63,16 +102,20 @@ void forward_attention(const struct model *m, size_t l, size_t b, size_t g, floa
     size_t first, last;
 
     tiling_heads(&m->tiling, &m->shape, g, &first, &last);
-    for (size_t h = first; h < last; h++)
+    for (size_t h = first; h < last; h++) {
         m->kernels->attention_fwd(ls->att + b * T * C, ls->lse + (b * H + h) * T,
                                   ls->qkv + b * T * 3 * C, T, C, H, h, work);
+        if (m->half)
+            copy_head(m, ls, b, h);
+    }
 }
 
-void forward_attproj(const struct model *m, size_t l, size_t c, size_t j)
+void forward_attproj(const struct model *m, size_t l, size_t c, size_t j, void *work)
 {
     const struct layer_state *ls = &m->layers[l];
 
-    linear(m, ATTPROJW, ATTPROJB, l, c, j, ls->att, ls->x, ls->mid);
+    linear(m, ATTPROJW, ATTPROJB, l, c, j, with_copy(ls->att, ls->att_half, m->shape.C),
+           ls->x, ls->mid, work);
 }
 
 void forward_norm2(const struct model *m, size_t l, size_t r)
@@ -85,26 +128,41 @@ void forward_norm2(const struct model *m, size_t l, size_t r)
                               ls->ln2_rstd + s.begin, ls->mid + s.begin * C,
                               model_param(m, LN2W, l), model_param(m, LN2B, l), s.size,
                               C);
+    round_tile(m, m->work[l % 2].ln2, s, C);
 }
 
-void forward_fc(const struct model *m, size_t l, size_t c, size_t j)
+void forward_fc(const struct model *m, size_t l, size_t c, size_t j, void *work)
 {
     const struct layer_state *ls = &m->layers[l];
     const struct work_set *w = &m->work[l % 2];
     size_t rows = tiling_chunk_rows(&m->tiling, c).size;
     size_t cols = tiling_columns(&m->tiling.forward[FCW], j).size;
-    const float *fc = linear(m, FCW, FCB, l, c, j, w->ln2, NULL, ls->fc);
-    float *gelu = w->gelu + (fc - ls->fc);
-    size_t F = 4 * m->shape.C;
+    const float *fc =
+        linear(m, FCW, FCB, l, c, j, rounded(w->ln2, m->shape.C), NULL, ls->fc, work);
 
-    for (size_t n = 0; n < rows; n++)
-        m->kernels->gelu_fwd(gelu + n * F, fc + n * F, cols);
+    gelu_tile(m, w, fc - ls->fc, fc, rows, cols, work);
 }
 
-void forward_fcproj(const struct model *m, size_t l, size_t c, size_t j)
+void gelu_tile(const struct model *m, const struct work_set *w, ptrdiff_t at,
+               const float *fc, size_t rows, size_t cols, float *row)
 {
-    linear(m, FCPROJW, FCPROJB, l, c, j, m->work[l % 2].gelu, m->layers[l].mid,
-           layer_output(m, l));
+    size_t F = 4 * m->shape.C;
+
+    for (size_t n = 0; n < rows; n++) {
+        float *gelu = m->half ? row : w->gelu + at + n * F;
+
+        m->kernels->gelu_fwd(gelu, fc + n * F, cols);
+        if (m->half)
+            m->half->round(w->gelu_half + at + n * F, gelu, cols);
+    }
+}
+
+void forward_fcproj(const struct model *m, size_t l, size_t c, size_t j, void *work)
+{
+    const struct work_set *w = &m->work[l % 2];
+
+    linear(m, FCPROJW, FCPROJB, l, c, j, with_copy(w->gelu, w->gelu_half, 4 * m->shape.C),
+           m->layers[l].mid, layer_output(m, l), work);
 }
 
 void forward_final_norm(const struct model *m, size_t r)
@@ -116,4 +174,5 @@ void forward_final_norm(const struct model *m, size_t r)
                               m->lnf_rstd + s.begin, m->x_last + s.begin * C,
                               model_param(m, LNFW, 0), model_param(m, LNFB, 0), s.size,
                               C);
+    round_tile(m, m->lnf, s, C);
 }

@@ -23,8 +23,13 @@ static float *place_floats(struct placer *p, size_t count)
     return place(p, count, sizeof(float));
 }
 
+static bf16 *place_halves(struct placer *p, size_t count)
+{
+    return place(p, count, sizeof(bf16));
+}
+
 static void place_layer(struct placer *p, struct layer_state *s,
-                        const struct shape *shape, size_t N)
+                        const struct shape *shape, size_t N, bool half)
 {
     size_t C = shape->C;
 
@@ -33,6 +38,7 @@ static void place_layer(struct placer *p, struct layer_state *s,
     s->ln1_rstd = place_floats(p, N);
     s->qkv = place_floats(p, N * 3 * C);
     s->att = place_floats(p, N * C);
+    s->att_half = half ? place_halves(p, N * C) : NULL;
     s->lse = place_floats(p, N * shape->H);
     s->mid = place_floats(p, N * C);
     s->ln2_mean = place_floats(p, N);
@@ -41,13 +47,20 @@ static void place_layer(struct placer *p, struct layer_state *s,
 }
 
 static void place_work(struct placer *p, struct work_set *w, size_t C, size_t N,
-                       size_t row_tiles, bool train)
+                       size_t row_tiles, bool train, bool half)
 {
     w->ln1 = place_floats(p, N * C);
     w->ln2 = place_floats(p, N * C);
-    w->gelu = place_floats(p, N * 4 * C);
+    w->gelu = half ? NULL : place_floats(p, N * 4 * C);
+    w->gelu_half = half ? place_halves(p, N * 4 * C) : NULL;
     if (!train)
         return;
+    if (half) {
+        w->dx_half = place_halves(p, N * C);
+        w->dmid_half = place_halves(p, N * C);
+        w->dfc_half = place_halves(p, N * 4 * C);
+        w->dqkv_half = place_halves(p, N * 3 * C);
+    }
     w->dx = place_floats(p, N * C);
     w->dmid = place_floats(p, N * C);
     w->dfc = place_floats(p, N * 4 * C);
@@ -60,7 +73,7 @@ static void place_work(struct placer *p, struct work_set *w, size_t C, size_t N,
 }
 
 static void place_all(struct model *m, struct placer *p, struct layer_state *layers,
-                      size_t B, size_t T, bool train)
+                      size_t B, size_t T, bool train, bool half)
 {
     const struct shape *s = &m->shape;
     size_t N = B * T;
@@ -73,12 +86,12 @@ static void place_all(struct model *m, struct placer *p, struct layer_state *lay
         positions[n] = (int32_t)(n % T);
     m->positions = positions;
     if (!train)
-        place_layer(p, &shared, s, N);
+        place_layer(p, &shared, s, N, half);
     for (size_t l = 0; l < s->L; l++) {
         struct layer_state own;
 
         if (train)
-            place_layer(p, &own, s, N);
+            place_layer(p, &own, s, N, half);
         if (layers)
             layers[l] = train ? own : shared;
     }
@@ -102,15 +115,15 @@ static void place_all(struct model *m, struct placer *p, struct layer_state *lay
         m->dlnfb = place_floats(p, row_tiles * s->C);
     }
     for (int i = 0; i < 2; i++)
-        place_work(p, &m->work[i], s->C, N, row_tiles, train);
+        place_work(p, &m->work[i], s->C, N, row_tiles, train, half);
 }
 
-size_t model_bytes(const struct shape *s, size_t B, size_t T, bool train)
+size_t model_bytes(const struct shape *s, size_t B, size_t T, bool train, bool half)
 {
     struct model m = {.shape = *s};
     struct placer p = {0};
 
-    place_all(&m, &p, NULL, B, T, train);
+    place_all(&m, &p, NULL, B, T, train, half);
     return round_up(p.bytes, CACHE_LINE);
 }
 
@@ -119,5 +132,22 @@ void model_place(struct model *m, struct arena *arena, struct layer_state *layer
 {
     struct placer p = {.arena = arena};
 
-    place_all(m, &p, layers, B, T, train);
+    place_all(m, &p, layers, B, T, train, m->half != NULL);
+}
+
+size_t model_work_bytes(const struct shape *s, size_t B, size_t T)
+{
+    struct tiling t;
+    size_t F = 4 * s->C;
+
+    tiling_init(&t, s, B, T);
+    size_t weight_rows =
+        max_size(tiling_weight_rows(s, QKVW), tiling_weight_rows(s, FCW));
+    size_t product =
+        gemm_bf16_work_bytes(CHUNK_ROWS, F, max_size(F, t.vocab_tile), false);
+    size_t layers = gemm_bf16_work_bytes(weight_rows, F, t.N, false);
+    size_t head = gemm_bf16_work_bytes(t.vocab_tile, s->C, CHUNK_ROWS, false);
+
+    /* A row of gelu is there at the same time as nothing else. */
+    return max_size(max_size(product, layers), max_size(head, F * sizeof(float)));
 }

@@ -10,6 +10,12 @@
  * matrix product, b a sequence, g a head group, v a vocabulary tile, o a tile of output
  * rows of a weight matrix (tiling.h).
  *
+ * With bf16 (`half` set) both factors of each matrix product are rounded first: weights
+ * once after each update (packed), what one task makes for others at its end. All else is
+ * fp32: sums, what is kept for backward, softmax, layer-norm, the parameters themselves.
+ * Where nothing but products reads a matrix, it is rounded in place, row by row, and has
+ * the leading dimension 2C as bf16 (marked "rounded"); else there is a second copy.
+ *
  * What is kept for backward is 10C + 2 layer-norm statistics + H floats a row and layer;
  * layer-norm outputs and gelu are computed again where backward needs them.
  */
@@ -21,6 +27,7 @@
 #include <stdint.h>
 
 #include "base/memory.h"
+#include "kernels/gemm_bf16.h"
 #include "kernels/kernels.h"
 #include "model/tensors.h"
 #include "model/tiling.h"
@@ -31,6 +38,7 @@ struct layer_state {
     float *ln1_mean, *ln1_rstd; /* [N] */
     float *qkv;                 /* [N][3C] */
     float *att;                 /* [N][C] attention output, heads side by side */
+    bf16 *att_half;             /* [N][C] */
     float *lse;                 /* [B][H][T] log-sum-exp of the scores */
     float *mid;                 /* [N][C] the residual stream after attention */
     float *ln2_mean, *ln2_rstd; /* [N] */
@@ -40,14 +48,17 @@ struct layer_state {
 /* Used by one layer at a time; there are two sets, layer l uses set l % 2, so that the
  * next layer can begin while weight gradients of this one are still being added up. */
 struct work_set {
-    float *ln1;                           /* [N][C]  output of ln1 */
-    float *ln2;                           /* [N][C]  output of ln2 */
-    float *gelu;                          /* [N][4C] */
+    float *ln1;                           /* [N][C]  output of ln1; rounded */
+    float *ln2;                           /* [N][C]  output of ln2; rounded */
+    float *gelu;                          /* [N][4C] fp32 only */
+    bf16 *gelu_half;                      /* [N][4C] bf16 only */
     float *dx;                            /* [N][C]  gradient of the layer's output */
     float *dmid;                          /* [N][C]  gradient of mid */
     float *dfc;                           /* [N][4C] */
     float *datt;                          /* [N][C]  */
     float *dqkv;                          /* [N][3C] */
+    bf16 *dx_half, *dmid_half;            /* [N][C] */
+    bf16 *dfc_half, *dqkv_half;           /* [N][4C], [N][3C] */
     float *dln1w, *dln1b, *dln2w, *dln2b; /* [row_tiles][C] partial sums */
 };
 
@@ -55,6 +66,8 @@ struct model {
     struct shape shape;
     struct tiling tiling; /* of the micro-batch at hand */
     const struct kernels *kernels;
+    const struct gemm_bf16 *half; /* NULL: fp32 */
+    bf16_pair *packed;            /* weights for products (packed.c) */
     const struct layout *layout;
     const float *params;
     float *grads; /* NULL when the model was made for inference */
@@ -62,9 +75,10 @@ struct model {
     int32_t *positions;               /* [N] */
     struct layer_state *layers;       /* [L]; entry L-1's output goes to x_last */
     float *x_last;                    /* [N][C] residual stream after the last layer */
-    float *lnf_mean, *lnf_rstd, *lnf; /* [N], [N], [N][C] */
+    float *lnf_mean, *lnf_rstd, *lnf; /* [N], [N], [N][C] rounded */
     float *dlnfw, *dlnfb;             /* [row_tiles][C] partial sums */
-    float *logits[2];                 /* [chunk rows][Vp]; chunk c uses buffer c % 2 */
+    float *logits[2];                 /* [chunk rows][Vp]; chunk c uses buffer c % 2.
+                                         Gradients are rounded, tile by tile */
     float *dlnf[2];                   /* [head_lanes][chunk rows][C] partial sums */
     float *stat_max, *stat_sum;       /* [vocab_tiles][N] softmax statistics a tile */
     float *head_lse;                  /* [N] */
@@ -73,17 +87,35 @@ struct model {
 };
 
 /* Bytes that model_place needs for micro-batches of up to B sequences of T tokens; with
- * train false only what forward needs (layers share one state). */
-size_t model_bytes(const struct shape *s, size_t B, size_t T, bool train);
+ * train false only what forward needs (layers share one state). half: with bf16. */
+size_t model_bytes(const struct shape *s, size_t B, size_t T, bool train, bool half);
 
-/* Takes all buffers from the arena (sized by model_bytes) and sets the tiling. layers has
- * room for L entries. */
+/* Takes all buffers but `packed` from the arena (sized by model_bytes) and sets the
+ * tiling; m->half is set before. layers has room for L entries. */
 void model_place(struct model *m, struct arena *arena, struct layer_state *layers,
                  size_t B, size_t T, bool train);
 
+/* Bytes of work that the bf16 form of any function below that has `work` needs, for the
+ * caller's own, 64-byte-aligned; fp32 needs none (NULL). */
+size_t model_work_bytes(const struct shape *s, size_t B, size_t T);
+
+/* ---- weights for bf16 products: packed.c ---- */
+/* Elements of `packed`: a forward and, to train, a backward form of each matrix. */
+size_t packed_pairs(const struct shape *s, bool train);
+/* Rounds and packs rows of a matrix of layer l, or a vocabulary tile of wte; row0 is a
+ * multiple of BF16_PANEL, row1 too or the last. */
+void pack_weights(const struct model *m, enum tensor_kind kind, size_t l, size_t row0,
+                  size_t row1);
+/* The form of y = x W^T, and that of dx = dy W. */
+const bf16_pair *packed_forward(const struct model *m, enum tensor_kind kind, size_t l);
+const bf16_pair *packed_backward(const struct model *m, enum tensor_kind kind, size_t l);
+/* The latter of vocabulary tile v alone. */
+const bf16_pair *packed_backward_tile(const struct model *m, size_t v);
+
 /* What computes row tile r, and what computes columns j of chunk c, in layer l. */
 typedef void model_rows(const struct model *m, size_t l, size_t r);
-typedef void model_columns(const struct model *m, size_t l, size_t c, size_t j);
+typedef void model_columns(const struct model *m, size_t l, size_t c, size_t j,
+                           void *work);
 
 /* ---- forward ---- */
 void forward_embedding(const struct model *m, const int32_t *tokens, size_t r); /* x[0] */
@@ -98,7 +130,8 @@ model_columns forward_fcproj;                             /* gelu, mid -> x of l
 void forward_final_norm(const struct model *m, size_t r); /* x_last -> lnf */
 
 /* ---- head and loss, chunk by chunk: no N x Vp buffer ---- */
-void head_logits(const struct model *m, size_t c, size_t v); /* logits, statistics */
+/* logits, statistics */
+void head_logits(const struct model *m, size_t c, size_t v, void *work);
 /* row_loss and head_lse of the chunk's rows; returns the sum of the losses in row order.
  * targets [N]; -1 means no target and no loss. */
 double head_loss(const struct model *m, const int32_t *targets, size_t c);
@@ -106,7 +139,10 @@ double head_loss(const struct model *m, const int32_t *targets, size_t c);
  * the gradient of wte's rows ("+=" with accumulate) and the part of lane v % head_lanes
  * of dlnf, which tiles of a lane add to in ascending order. */
 void head_grad(const struct model *m, const int32_t *targets, size_t c, size_t v,
-               float scale, bool accumulate);
+               float scale, bool accumulate, void *work);
+/* Logits [rows][V] of rows of the micro-batch, after forward. */
+void model_logits(const struct model *m, size_t row, size_t rows, float *logits,
+                  void *work);
 /* Sum of the lanes of dlnf -> dx, partial sums. */
 void backward_final_norm(const struct model *m, size_t c, size_t r);
 void final_norm_weight_grad(const struct model *m, bool accumulate);
@@ -125,7 +161,7 @@ model_rows backward_norm1;  /* dx, dmid, x -> dx, ln1, partial sums */
 /* Weight and bias gradient of output-row tile o of one matrix of layer l: kind is QKVW,
  * ATTPROJW, FCW or FCPROJW. accumulate: "+=" instead of "=". */
 void weight_grad(const struct model *m, enum tensor_kind kind, size_t l, size_t o,
-                 bool accumulate);
+                 bool accumulate, void *work);
 void norm_weight_grad(const struct model *m, size_t l, bool second, bool accumulate);
 
 /* wte gradient of vocabulary tile v "+=", after the head's part; wpe tile "=" or "+=". */

@@ -4,13 +4,12 @@
 #include "base/memory.h"
 
 enum {
-    /* Rows a call of a matrix product: fewer are slower, more need larger buffers. */
-    CHUNK_ROWS = 256,
     MIN_ROW_TILE = 32,
     ROW_TILE_ELEMS = 48 * 1024, /* and no fewer elements */
     ROW_TILES_WANTED = 8,
-    /* The library's kernel is 48 columns wide, that of gelu takes 128 elements. */
-    COLUMN_GRAIN = 48,
+    /* The library's kernel is 48 columns wide, a panel of bf16 weights 32; that of gelu
+     * takes 128 elements. */
+    COLUMN_GRAIN = 96,
     GELU_GRAIN = 128,
     MIN_COLUMN_TILE = 96,
     MAX_COLUMN_TILE = 768, /* a chunk of it stays in cache for gelu */
@@ -20,6 +19,7 @@ enum {
     HEAD_LANES = 16,
     MIN_WEIGHT_TILE = 96,
     MAX_WEIGHT_TILE = 192,
+    WEIGHT_GRAIN = 48,
     POSITION_TILE = 64
 };
 /* A smaller task is not worth the time to wake a worker for it. */
@@ -190,7 +190,7 @@ static size_t weight_tile(size_t rows)
 {
     size_t tile = clamp(rows / PRODUCT_TASKS_WANTED, MIN_WEIGHT_TILE, MAX_WEIGHT_TILE);
 
-    return min_size(rows, even_tile(rows, tile, COLUMN_GRAIN));
+    return min_size(rows, even_tile(rows, tile, WEIGHT_GRAIN));
 }
 
 size_t tiling_weight_rows(const struct shape *s, enum tensor_kind kind)

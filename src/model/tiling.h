@@ -11,6 +11,9 @@
 
 #include "model/tensors.h"
 
+/* Most rows of a chunk: fewer make products slower, more need larger buffers. */
+enum { CHUNK_ROWS = 256 };
+
 /* Columns of a matrix in tiles; the last may be narrower. */
 struct column_cut {
     size_t columns, tile, tiles;

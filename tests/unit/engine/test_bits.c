@@ -125,6 +125,38 @@ static void workers(void **state)
     }
 }
 
+static struct engine_options many_options(void)
+{
+    struct engine_options o =
+        fixture_options(fixture_shape(1, 2, 8, MANY_T, MANY_V), MANY_B, MANY_T, 1);
+
+    o.workers = 1;
+    return o;
+}
+
+/* Products of bf16 matrices go other ways than those of fp32. */
+static void half(void **state)
+{
+    for (uint64_t seed = 0; seed < 2; seed++) {
+        struct run a = {.options = base_options()};
+        struct run b = {.options = base_options()};
+        struct run c = {.options = many_options(), .fill = fill_many};
+        struct run d = {.options = many_options(), .fill = fill_many};
+        const struct gemm_bf16 *table;
+
+        assert_int_equal(gemm_bf16_select(NULL, &table), ST_OK);
+        a.options.half = b.options.half = c.options.half = d.options.half = table;
+        b.options.workers = 3;
+        b.options.layout = LAYOUT_STORAGE;
+        d.options.workers = 3;
+        task_shuffle(seed);
+        check_same(&a, &b, "bf16");
+        check_same(&c, &d, "bf16, many tiles");
+        task_shuffle(0);
+    }
+    (void)state;
+}
+
 static void order_of_tasks(void **state)
 {
     (void)state;
@@ -143,15 +175,6 @@ static void order_of_tasks(void **state)
         free(a.weights);
         free(b.weights);
     }
-}
-
-static struct engine_options many_options(void)
-{
-    struct engine_options o =
-        fixture_options(fixture_shape(1, 2, 8, MANY_T, MANY_V), MANY_B, MANY_T, 1);
-
-    o.workers = 1;
-    return o;
 }
 
 static void many_tiles(void **state)
@@ -314,6 +337,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(training_moves_weights),
         cmocka_unit_test(workers),
+        cmocka_unit_test(half),
         cmocka_unit_test(order_of_tasks),
         cmocka_unit_test(many_tiles),
         cmocka_unit_test(many_tiles_split),

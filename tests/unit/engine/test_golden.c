@@ -144,6 +144,7 @@ struct way {
     size_t block_bytes; /* 0: one block */
     bool overlap;
     bool split; /* the batch as micro-batches of one sequence */
+    bool half;  /* bf16 products */
 };
 
 static struct engine_options options_of(const struct golden *g, const struct way *w)
@@ -157,6 +158,8 @@ static struct engine_options options_of(const struct golden *g, const struct way
     o.one_block = w->block_bytes == 0;
     o.block_bytes = w->block_bytes ? w->block_bytes : 64;
     o.adamw = g->adamw;
+    if (w->half)
+        assert_int_equal(gemm_bf16_select(NULL, &o.half), ST_OK);
     return o;
 }
 
@@ -164,10 +167,10 @@ static const char *describe(const struct golden *g, const struct way *w)
 {
     static char text[160];
 
-    (void)snprintf(text, sizeof text, "%s, %s, %d workers, blocks of %zu, %s, %s",
+    (void)snprintf(text, sizeof text, "%s, %s, %d workers, blocks of %zu, %s, %s%s",
                    g->name, w->layout == LAYOUT_STORAGE ? "storage" : "production",
                    w->workers, w->block_bytes, w->overlap ? "overlap" : "turns",
-                   w->split ? "split" : "whole");
+                   w->split ? "split" : "whole", w->half ? ", bf16" : "");
     return text;
 }
 
@@ -179,12 +182,13 @@ static void each_way(void (*check)(const struct golden *g, const struct way *w))
         struct golden g;
 
         read_golden(&g, names[n]);
-        for (unsigned i = 0; i < 3 * 16; i++)
+        for (unsigned i = 0; i < 4 * 16; i++)
             check(&g, &(struct way){.layout = i & 1 ? LAYOUT_STORAGE : LAYOUT_PRODUCTION,
                                     .block_bytes = i & 2 ? 64 : 0,
                                     .split = i & 4,
                                     .overlap = i & 8,
-                                    .workers = (int)(i / 16 + 1)});
+                                    .half = i / 16 == 3,
+                                    .workers = (int)(i / 16 % 3 + 1)});
         release_golden(&g);
     }
 }
@@ -205,10 +209,12 @@ static void fill(struct engine *e, size_t step, void *arg)
 static struct {
     double distance;
     char where[256];
-} worst[4];
-enum { LOGITS, LOSS, GRADIENT, WEIGHTS };
-static const char *const limit_names[] = {"engine_logits", "engine_loss",
-                                          "engine_gradient", "engine_weights"};
+} worst[8];
+enum { LOGITS, LOSS, GRADIENT, WEIGHTS, HALF };
+static const char *const limit_names[] = {"engine_logits",        "engine_loss",
+                                          "engine_gradient",      "engine_weights",
+                                          "engine_logits_bf16",   "engine_loss_bf16",
+                                          "engine_gradient_bf16", "engine_weights_bf16"};
 
 static void judge(int kind, double distance, const char *where)
 {
@@ -222,11 +228,12 @@ static void compare(int kind, const float *found, const float *expected, size_t 
                     const char *tensor, const struct golden *g, const struct way *w)
 {
     struct distance d = distance_of(found, expected, n);
-    double limit = fixture_limit(limit_names[kind]);
+    int row = kind + (w->half ? HALF : 0);
+    double limit = fixture_limit(limit_names[row]);
     char where[256];
 
     (void)snprintf(where, sizeof where, "%s (%s)", tensor, describe(g, w));
-    judge(kind, d.relative_l2, where);
+    judge(row, d.relative_l2, where);
     if (!(d.relative_l2 <= limit))
         fail_msg("%s: relative L2 %.3e, limit %.1e; [%zu]: found %.9g, needs %.9g", where,
                  d.relative_l2, limit, d.worst, (double)found[d.worst],
@@ -238,8 +245,10 @@ static void compare_number(double found, double expected, const char *what,
 {
     double distance = fabs(found - expected) / fabs(expected);
 
-    judge(LOSS, distance, what);
-    if (!(distance <= fixture_limit("engine_loss")))
+    int row = LOSS + (w->half ? HALF : 0);
+
+    judge(row, distance, what);
+    if (!(distance <= fixture_limit(limit_names[row])))
         fail_msg("%s (%s): found %.9g, needs %.9g", what, describe(g, w), found,
                  expected);
 }
@@ -413,8 +422,8 @@ int main(void)
     };
     int failed = fixture_main(tests, 3);
 
-    for (int k = 0; k < 4; k++)
-        printf("largest distance: %-16s %.2e  %s\n", limit_names[k], worst[k].distance,
+    for (int k = 0; k < 2 * HALF; k++)
+        printf("largest distance: %-20s %.2e  %s\n", limit_names[k], worst[k].distance,
                worst[k].where);
     return failed;
 }

@@ -1,0 +1,34 @@
+/* factor.h - a matrix that products read, in the form that they want. Inside src/model
+ * only. */
+#ifndef WEFT_MODEL_FACTOR_H
+#define WEFT_MODEL_FACTOR_H
+
+#include <stddef.h>
+
+#include "kernels/bf16.h"
+#include "model/model.h"
+
+/* x [rows][columns], or half [rows][columns] with its leading dimension. */
+struct factor {
+    const float *x;
+    const bf16 *half;
+    size_t ld_half;
+};
+
+/* Rounded where it is. */
+static inline struct factor rounded(const float *x, size_t columns)
+{
+    return (struct factor){x, (const bf16 *)(const void *)x, 2 * columns};
+}
+
+static inline struct factor with_copy(const float *x, const bf16 *half, size_t columns)
+{
+    return (struct factor){x, half, columns};
+}
+
+/* gelu of rows x cols elements of fc [..][4C], to element `at` and on of the work set's
+ * gelu. row: cols floats of work for bf16. */
+void gelu_tile(const struct model *m, const struct work_set *w, ptrdiff_t at,
+               const float *fc, size_t rows, size_t cols, float *row);
+
+#endif
