@@ -14,7 +14,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/clock.h"
 #include "base/fault.h"
 #include "base/log.h"
 #include "base/memory.h"
@@ -43,7 +42,6 @@ struct saver {
     struct run_state state; /* of the checkpoint being written */
     struct save_paths paths;
     struct file_sums mine, *sums;
-    double begin_s;
 
     enum phase phase; /* the same on all ranks */
     bool threaded;    /* the thread is to be joined */
@@ -256,7 +254,6 @@ enum status saver_start(struct saver *s, const struct run_state *state)
     enum status st;
 
     require(s->phase == IDLE);
-    s->begin_s = clock_s();
     s->state = *state;
     st = check_finite(s, state->step);
     if (st == ST_OK)
@@ -311,8 +308,7 @@ enum status saver_wait(struct saver *s)
 
 void saver_last(const struct saver *s, struct saver_report *out)
 {
-    *out = (struct saver_report){
-        .path = s->paths.final, .step = s->state.step, .seconds = clock_s() - s->begin_s};
+    *out = (struct saver_report){.path = s->paths.final, .step = s->state.step};
     for (int r = 0; r < comm_size(s->comm); r++)
         out->bytes += s->sums[r].bytes;
 }

@@ -59,7 +59,6 @@ MUST_USE enum status saver_wait(struct saver *s);
 struct saver_report {
     const char *path; /* of the folder */
     uint64_t step;
-    double seconds; /* since saver_start */
     uint64_t bytes; /* of all ranks' files */
 };
 /* Of the save that has just ended well. LOCAL. */

@@ -66,11 +66,12 @@ static enum status note_saved(struct trainer *t)
     enum status st = ST_OK;
 
     saver_last(t->saver, &r);
-    t->saved.seconds = r.seconds;
-    log_info("saved %s (%.1f s, training stood still for %.2f s)", r.path, r.seconds,
-             t->saved.stall_s);
+    t->saved.seconds = clock_s() - t->saved.at_s;
+    log_info("saved %s (%.1f s, training stood still for %.2f s)", r.path,
+             t->saved.seconds, t->saved.stall_s);
     if (t->metrics)
-        st = metrics_save(t->metrics, r.step, r.seconds, t->saved.stall_s, r.bytes);
+        st =
+            metrics_save(t->metrics, r.step, t->saved.seconds, t->saved.stall_s, r.bytes);
     return comm_agree(t->comm, st);
 }
 

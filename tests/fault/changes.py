@@ -42,6 +42,7 @@ def need(what, args, ranks=1, env=None):
 def make_fixtures():
     shutil.rmtree(TMP, ignore_errors=True)
     shard(os.path.join(DATA, "t_train_000001.bin"), [i * 7 % 64 for i in range(20000)])
+    shard(os.path.join(DATA, "t_val_000000.bin"), [i * 7 % 64 for i in range(300)])
     shard(os.path.join(OTHER, "t_train_000001.bin"), [i * 5 % 64 for i in range(20000)])
     need("train", train(RUN))
     shutil.rmtree(os.path.join(RUN, "checkpoints", "step-000100"))
@@ -89,6 +90,38 @@ def rates(name, steps, needles, wanted):
     return (name, job)
 
 
+def same_run():
+    """20 steps, and 10 and 10 with other save periods: the same to the last bit."""
+    def options(out, steps, every):
+        args = replaced(replaced(train(out), "--steps", str(steps)), "--save-every", every)
+        return replaced(args, "--eval-every", "5") + [
+            "--accum", "2", "--clip", "0.5", "--schedule", "constant"]
+
+    def state(out):
+        folder = os.path.join(out, "checkpoints", "step-000020")
+        return {n: tree(folder)[n] for n in os.listdir(folder) if n.endswith(".bin")}
+
+    def job():
+        bad = []
+        ranks = 1 if SERIAL else 2
+        straight, pieces = os.path.join(TMP, "straight"), os.path.join(TMP, "pieces")
+        for out, steps, every in ((straight, 20, "7"), (pieces, 10, "4"), (pieces, 20, "3")):
+            os.makedirs(out, exist_ok=True)
+            r = run(ranks, options(out, steps, every), out)
+            if r.code != 0:
+                bad.append("exit code %d\n%s" % (r.code, r.err))
+        numbers = [[[m.get(k) for k in ("step", "loss", "grad_norm", "lr", "tokens",
+                                        "val_loss")]
+                    for m in metrics(out) if "save_s" not in m] for out in (straight, pieces)]
+        # The end of the first piece was evaluated as the last step of its run, too.
+        if numbers[0] != numbers[1]:
+            bad.append("other numbers: %s\n%s" % tuple(numbers))
+        if state(straight) != state(pieces):
+            bad.append("other weights or moments")
+        return bad
+    return ("same-run", job)
+
+
 def refused(name, args, code, *needles):
     def job():
         out = copy_of(TEXT_RUN, name)
@@ -134,6 +167,7 @@ def main():
         rates("longer", 200, [r"--steps 100 -> 200", r"is 5\.3674e-04, was to be 3\.5209e-04"],
               {51: 5.36742153e-4}),
         beyond_the_end("beyond"),
+        same_run(),
         refused("other-tokenizer",
                 replaced(train("{out}", data=os.path.join(TMP, "xyz"), spec="L=1,H=2,C=16,T=16"),
                          "--steps", "8"), 2, "another tokenizer", "--model"),
