@@ -350,7 +350,7 @@ static enum status add_from_file(struct corpus_reader *r, size_t want,
 {
     struct corpus_segment s = {.path = path_of(r), .at = r->at};
     uint64_t here = r->base + r->at, cut = r->corpus->cut;
-    size_t bytes;
+    size_t bytes = 0;
     enum status st = find_cut(r, want, &bytes);
 
     if (st != ST_OK)
