@@ -458,7 +458,8 @@ class Convert(Case):
                           "--out", run, "--batch", "2", "--steps", "2", "--threads", "1")
             self.assertIn("moments are zero", r.stderr)
             with open(os.path.join(run, "metrics.jsonl"), encoding="ascii") as f:
-                losses.add(tuple(json.loads(line)["loss"] for line in f))
+                lines = map(json.loads, f)
+                losses.add(tuple(line["loss"] for line in lines if "loss" in line))
         self.assertEqual(len(losses), 1, losses)
 
 
