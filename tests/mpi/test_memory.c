@@ -25,7 +25,7 @@ static const char *const purposes[] = {
     "gradients",
     "optimizer state",
     "activations",
-    "attention scratch",
+    "work of the workers",
     "gradients of other ranks",
     "rows of the embedding",
     "gradients of embedding rows",
