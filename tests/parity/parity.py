@@ -11,14 +11,20 @@ order.
 
 By default every pair of settings occurs, and every triple of ranks, strategy, split of the
 embedding, engine and layout; --more tries their full product. Names of runs, or patterns of
-names as '*.p2.*', leave out the others. Needs $WEFT (the program); $WEFT_TMP is the scratch folder; $WEFT_PMPI the library
-that delays MPI calls and pretends hosts.
+names as '*.p2.*', leave out the others. Needs $WEFT (the program); $WEFT_TMP is the scratch
+folder; $WEFT_PMPI the library that delays MPI calls and pretends hosts.
 
 What an exchange with --wire bf16 costs, as the relative distance from fp32 on one rank
 after 20 steps (loss and norm: the worst step; the rest: Euclidean norm of the difference);
 the worst of 2, 3, 4, 5 and 8 ranks, flat and recursive, with and without shared memory:
 
-    BF16_TABLE
+                        loss     norm     weights  m        v
+    central             1.1e-05  8.9e-04  4.6e-04  5.9e-04  8.2e-04
+    reduce-broadcast    1.3e-05  7.6e-04  4.7e-04  6.2e-04  8.3e-04
+    reduce-scatter      1.3e-05  1.3e-03  4.2e-04  5.8e-04  8.7e-04
+    allreduce           1.2e-05  1.3e-03  4.6e-04  7.7e-04  1.3e-03
+
+(parity.py --more 'bf16.*'); the limits are three times the worst.
 """
 
 import array
@@ -48,7 +54,7 @@ MODEL = f"L=3,H=3,C={C},T=32,V={VOCAB}"
 STRATEGIES = ("central", "reduce-broadcast", "reduce-scatter", "allreduce")
 KINDS = ("loss", "norm", "weights", "m", "v")
 LIMITS = dict(zip(KINDS, (1e-6, 2e-6, 2e-6, 5e-6, 1e-5)))
-BF16_LIMITS = dict(zip(KINDS, (1, 1, 1, 1, 1)))
+BF16_LIMITS = dict(zip(KINDS, (4e-5, 4e-3, 1.5e-3, 2.5e-3, 4e-3)))
 
 # How ranks lie on hosts where they may share memory; "off": they may not.
 HOSTS = {"one": lambda r: 0, "pairs": lambda r: r // 2, "turns": lambda r: r % 2, "off": None}
