@@ -11,6 +11,7 @@
 
 #include "base/options.h"
 #include "cmd/cmd.h"
+#include "engine/trainer.h"
 #include "kernels/ceiling.h"
 
 enum { MOST_RANKS = 4096, MOST_WORKERS = 4096, MOST_SEQUENCES = 1 << 24 };
@@ -21,7 +22,7 @@ static const double measuring_s = 0.05;
 
 struct plan_arguments {
     const char *model, *network, *block_bytes;
-    size_t ranks, hosts, batch, seq, accum, threads, roots;
+    size_t ranks, hosts, batch, seq, accum, threads, roots, sample_every;
     int strategy, rounds, wire, dtype, host_memory, split_embedding, layout, overlap;
     double compute, flops;
     bool one_root, brief, json, help;
@@ -180,6 +181,8 @@ static enum status read_job(const struct plan_arguments *a, struct forecast *f)
         st = read_machines(a, f);
     if (st == ST_OK)
         st = read_exchange(a, f);
+    if (st == ST_OK && a->sample_every > 0)
+        f->texts_bytes = train_sample_bytes(&f->o.shape, f->o.seq, f->o.workers);
     return st == ST_OK ? read_compute(a, f) : st;
 }
 
@@ -330,6 +333,8 @@ enum status cmd_plan(int argc, char **argv, int *exit_code)
          "reduce-broadcast: the same for all blocks, for comparison", 0, 0},
         {"dtype", OPTION_CHOICE, &a.dtype, "fp32|bf16",
          "factors of the matrix products; for the memory", 0, 0},
+        {"sample-every", OPTION_SIZE, &a.sample_every, "N",
+         "texts on the way, as in weft train; for the memory", 0, 0},
         {"wire", OPTION_CHOICE, &a.wire, "fp32|bf16",
          "precision of gradients in messages", 0, 0},
         {"host-memory", OPTION_CHOICE, &a.host_memory, "on|off",

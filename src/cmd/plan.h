@@ -17,7 +17,8 @@ struct forecast {
     struct cost_cluster cluster;
     const char *network_file; /* NULL: assumed */
     enum compute_source compute_source;
-    double rank_flops; /* a rank computes with, per second; 0: not known */
+    size_t texts_bytes; /* on rank 0, with --sample-every */
+    double rank_flops;  /* a rank computes with, per second; 0: not known */
 
     struct engine_plan plan; /* of rank 0 */
     struct cost cost;

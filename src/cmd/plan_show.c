@@ -70,16 +70,20 @@ static void print_takes(const struct forecast *f)
 {
     const struct engine_plan *p = &f->plan;
     char block[32];
+    char texts[32] = "";
 
+    if (f->texts_bytes > 0)
+        (void)snprintf(texts, sizeof texts, " + texts %.1f",
+                       1e-6 * (double)f->texts_bytes);
     printf("\nblocks    %zu of %s, %s, %d round%s; busiest owner %.2f x the mean\n",
            p->blocks, format_bytes(p->block_bytes, block, sizeof block),
            strategy_ops(f->o.strategy)->name, p->rounds, plural((size_t)p->rounds),
            p->imbalance);
     printf("memory    rank 0: parameters %.1f + gradients %.1f + moments %.1f + "
-           "activations %.1f + scratch %.1f = %.1f MB\n",
+           "activations %.1f + scratch %.1f%s = %.1f MB\n",
            1e-6 * (double)p->params, 1e-6 * (double)p->grads, 1e-6 * (double)p->moments,
-           1e-6 * (double)p->activations, 1e-6 * (double)p->scratch,
-           1e-6 * (double)p->total);
+           1e-6 * (double)p->activations, 1e-6 * (double)p->scratch, texts,
+           1e-6 * (double)(p->total + f->texts_bytes));
     printf("wire      a rank sends up to %.1f MB a step in %llu messages\n",
            1e-6 * (double)f->cost.sent_bytes, (unsigned long long)f->cost.messages);
 }
@@ -158,12 +162,16 @@ static json_t *network_json(const struct forecast *f)
                      "message_s", n->message_s);
 }
 
-static json_t *memory_json(const struct engine_plan *p)
+static json_t *memory_json(const struct forecast *f)
 {
-    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I}", "parameters",
+    const struct engine_plan *p = &f->plan;
+
+    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "parameters",
                      (json_int_t)p->params, "gradients", (json_int_t)p->grads, "moments",
                      (json_int_t)p->moments, "activations", (json_int_t)p->activations,
-                     "scratch", (json_int_t)p->scratch, "total", (json_int_t)p->total);
+                     "scratch", (json_int_t)p->scratch, "texts",
+                     (json_int_t)f->texts_bytes, "total",
+                     (json_int_t)(p->total + f->texts_bytes));
 }
 
 static json_t *job_json(const struct forecast *f)
@@ -258,7 +266,7 @@ enum status forecast_print_json(const struct forecast *f)
     failures += json_object_set_new(root, "compute_source",
                                     json_string(sources[f->compute_source]));
     failures += json_object_set_new(root, "flops_per_second", json_real(f->rank_flops));
-    failures += json_object_set_new(root, "memory_bytes", memory_json(&f->plan));
+    failures += json_object_set_new(root, "memory_bytes", memory_json(f));
     failures += json_object_set_new(root, "prediction", cost_json(f, &f->cost));
     if (f->tables) {
         failures += json_object_set_new(root, "strategies", strategies_json(f));

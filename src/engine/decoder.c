@@ -50,10 +50,10 @@ static size_t work_elems(const struct decode *m)
     return round_up(m->room, CACHE_TILE);
 }
 
-size_t decoder_bytes(const struct decoder_options *o)
+size_t decoder_bytes(const struct shape *s, size_t sequences, size_t room, int workers)
 {
-    return decode_bytes(&o->layout->shape, o->sequences, o->room) +
-           round_up((size_t)o->workers * round_up(o->room, CACHE_TILE) * sizeof(float),
+    return decode_bytes(s, sequences, room) +
+           round_up((size_t)workers * round_up(room, CACHE_TILE) * sizeof(float),
                     CACHE_LINE);
 }
 
@@ -72,7 +72,9 @@ enum status decoder_new(const struct decoder_options *o, struct decoder **out)
                                .params = o->params,
                                .sequences = o->sequences,
                                .room = o->room};
-    st = arena_init(&d->arena, decoder_bytes(o), "keys and values");
+    st = arena_init(&d->arena,
+                    decoder_bytes(&d->model.shape, o->sequences, o->room, o->workers),
+                    "keys and values");
     if (st != ST_OK) {
         free(d);
         return st;

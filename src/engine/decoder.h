@@ -21,7 +21,7 @@ struct decoder_options {
 struct decoder;
 
 /* Memory that decoder_new takes [bytes]. */
-size_t decoder_bytes(const struct decoder_options *o);
+size_t decoder_bytes(const struct shape *s, size_t sequences, size_t room, int workers);
 MUST_USE enum status decoder_new(const struct decoder_options *o, struct decoder **out);
 void decoder_free(struct decoder *d); /* NULL allowed */
 

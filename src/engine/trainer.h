@@ -8,6 +8,7 @@
 #include "base/options.h"
 #include "base/status.h"
 #include "comm/comm.h"
+#include "model/shape.h"
 
 struct train_options {
     const char *data, *val, *model, *out, *resume;
@@ -52,5 +53,8 @@ struct train_options {
  * Returns  status agreed by all ranks, already told to the user by one of them;
  *          ST_STOPPED after a checkpoint on request (signal or time limit) */
 MUST_USE enum status train_run(struct comm *c, struct train_options *o);
+
+/* Memory on rank 0 for the texts of sample_every [bytes]: pure. */
+size_t train_sample_bytes(const struct shape *s, size_t seq, int workers);
 
 #endif

@@ -58,6 +58,7 @@ struct trainer {
     struct engine *engine;
     struct metrics *metrics; /* rank 0 */
     struct samples *samples; /* rank 0; NULL: none */
+    bool no_texts;           /* there is no memory for them */
     struct run_state state;
     char *config_text;
     enum status st; /* of the loop; agreed */
@@ -116,7 +117,8 @@ MUST_USE enum status trainer_say_diverged(struct trainer *t, const struct step_r
 MUST_USE enum status trainer_check_sync(struct trainer *t);
 
 /* ---- trainer_sample.c: texts in the log; what goes wrong with them is a warning ---- */
-/* With --sample-every: tokenizer, prompt and memory, on rank 0. LOCAL. */
+/* With --sample-every: tokenizer, prompt and memory, on rank 0; nothing where
+ * no_texts is set. LOCAL. */
 void trainer_samples_open(struct trainer *t);
 /* One text. COLLECTIVE: the update that is due is done first. */
 void trainer_sample(struct trainer *t);

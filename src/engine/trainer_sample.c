@@ -45,6 +45,11 @@ static void show(void *arg, const char *bytes, size_t n)
     }
 }
 
+size_t train_sample_bytes(const struct shape *s, size_t seq, int workers)
+{
+    return decoder_bytes(s, 1, seq, workers) + sample_work_bytes(s->V);
+}
+
 static enum status open_samples(struct trainer *t, struct samples *s)
 {
     const char *prompt = t->options->sample_prompt ? t->options->sample_prompt : "";
@@ -70,7 +75,8 @@ void trainer_samples_open(struct trainer *t)
 {
     enum status st;
 
-    if (comm_rank(t->comm) != 0 || t->options->sample_every == 0 || t->options->quiet)
+    if (comm_rank(t->comm) != 0 || t->options->sample_every == 0 || t->options->quiet ||
+        t->no_texts)
         return;
     st = memory_alloc(1, sizeof *t->samples, "samples", &t->samples);
     if (st == ST_OK)

@@ -600,6 +600,16 @@ static double save_copy_bytes(const struct trainer *t, const struct engine_plan 
     return t->options->save == 0 ? 3 * (double)plan->owned : 0;
 }
 
+/* Memory for the texts of --sample-every; on rank 0 only. */
+static double texts_bytes(const struct trainer *t)
+{
+    const struct engine_options *e = &t->eo;
+
+    if (comm_rank(t->comm) != 0 || t->options->sample_every == 0 || t->options->quiet)
+        return 0;
+    return (double)train_sample_bytes(&e->shape, e->seq, e->workers);
+}
+
 static void print_banner(const struct trainer *t, const struct engine_plan *plan)
 {
     const struct engine_options *e = &t->eo;
@@ -607,7 +617,11 @@ static void print_banner(const struct trainer *t, const struct engine_plan *plan
     int P = comm_size(t->comm);
     double tokens = (double)(t->sampler.batch * e->seq);
     char copy[64] = "";
+    char texts[64] = "";
 
+    if (texts_bytes(t) > 0)
+        (void)snprintf(texts, sizeof texts, ", and %.1f MB on rank 0 for texts",
+                       texts_bytes(t) * 1e-6);
     if (save_copy_bytes(t, plan) > 0)
         (void)snprintf(copy, sizeof copy, ", and %.1f MB while saving",
                        save_copy_bytes(t, plan) * 1e-6);
@@ -648,10 +662,10 @@ static void print_banner(const struct trainer *t, const struct engine_plan *plan
             1e-6 * (double)(plan->reduce_bytes + plan->return_bytes));
     log_info(
         "memory a rank: parameters %.1f + gradients %.1f + moments %.1f + activations "
-        "%.1f + scratch %.1f = %.1f MB%s; a checkpoint takes %.1f MB",
+        "%.1f + scratch %.1f = %.1f MB%s%s; a checkpoint takes %.1f MB",
         (double)plan->params * 1e-6, (double)plan->grads * 1e-6,
         (double)plan->moments * 1e-6, (double)plan->activations * 1e-6,
-        (double)plan->scratch * 1e-6, (double)plan->total * 1e-6, copy,
+        (double)plan->scratch * 1e-6, (double)plan->total * 1e-6, texts, copy,
         12e-6 * (double)shape_parameters(s));
 }
 
@@ -671,5 +685,15 @@ enum status trainer_banner(struct trainer *t)
         return st;
     if (comm_rank(t->comm) == 0)
         print_banner(t, &plan);
-    return trainer_check_memory(t, (double)plan.total + save_copy_bytes(t, &plan));
+    double needed = (double)plan.total + save_copy_bytes(t, &plan);
+
+    st = trainer_check_memory(t, needed);
+    /* Texts may be left out, training not. */
+    if (st == ST_OK && t->options->sample_every > 0 &&
+        trainer_check_memory(t, needed + texts_bytes(t)) != ST_OK) {
+        if (comm_rank(t->comm) == 0)
+            log_warn("--sample-every: no texts in this run: %s", fail_text());
+        t->no_texts = true;
+    }
+    return st;
 }

@@ -126,6 +126,9 @@ def check_options():
     check(other("--batch", "2", "--seq", "64", "--accum", "3")["job"]["tokens"] ==
           4 * 2 * 64 * 3, "--batch, --seq, --accum")
     check(other("--threads", "7")["job"]["threads"] == 7, "--threads")
+    texts = other("--sample-every", "50")["memory_bytes"]
+    check(base["memory_bytes"]["texts"] == 0 and texts["texts"] > 0 and
+          texts["total"] == base["memory_bytes"]["total"] + texts["texts"], "--sample-every")
     rate = plan("--brief", "--model", "gpt2", "--ranks", "1", "--threads", "1",
                 "--flops-per-second", "1e12", "--batch", "1")
     # 6 x 124.4M x 1024 tokens and attention: 0.88 TF.
@@ -150,6 +153,8 @@ def check_network():
           f"assumed figures are said to be: {out}")
     code, out, _ = run(*SMALL, "--ranks", "4", "--network", path)
     check(code == 0 and "ASSUMED" not in out and path in out, "measured figures are named")
+    code, out, _ = run(*SMALL, "--ranks", "4", "--sample-every", "9")
+    check(code == 0 and " + texts " in out, f"memory for texts: {out}")
     refuses("cannot open", *SMALL, "--ranks", "2", "--network", path + ".not", code=1)
     broken = dict(NETWORK, sum_Bps="fast")
     refuses("sum_Bps: found \"fast\", needs a number", *SMALL, "--ranks", "2", "--network",

@@ -70,6 +70,17 @@ def test_texts():
     check(not samples(lines), f"--quiet: {lines}")
 
 
+def test_memory_is_planned():
+    for args, texts in (([], False), (["--sample-every", "7"], True)):
+        r = subprocess.run([WEFT, "train", "--dry-run", "--data", f"{TMP}/bytes", "--model",
+                            "L=2,H=2,C=32,T=32", "--batch", "4", "--steps", "9", "--out",
+                            f"{TMP}/dry", *args], capture_output=True, text=True, check=True)
+        found = re.search(r"([\d.]+) MB on rank 0 for texts", r.stderr)
+        check(bool(found) == texts, f"{args}: {r.stderr}")
+        # Keys and values, and logits of 64 rows.
+        check(not found or float(found[1]) >= 0.05, f"{args}: {r.stderr}")
+
+
 def test_failures():
     """Warnings, and the run goes on."""
     shutil.copytree(f"{TMP}/bytes", f"{TMP}/nameless")
@@ -91,6 +102,7 @@ def main():
     tokenize("bytes", text, "--bytes")
     tokenize("chars", text, "--char")
     test_texts()
+    test_memory_is_planned()
     test_failures()
     print(f"{len(bad)} failed")
     return 1 if bad else 0
