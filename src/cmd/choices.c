@@ -191,12 +191,19 @@ static enum status add_text(struct choices *c, const struct tokenizer *t,
     return st;
 }
 
-/* A number, or a text of one digit or two as some copies of the data have it. */
+/* A number, or a text of one digit or two as some copies of the data have it; else the
+ * label of no ending. */
 static size_t label_of(const json_t *label)
 {
-    if (json_is_string(label))
-        return (size_t)strtoul(json_string_value(label), NULL, 10);
-    return json_is_integer(label) ? (size_t)json_integer_value(label) : CHOICES_MOST;
+    const char *text = json_string_value(label);
+    char *end = NULL;
+
+    if (json_is_integer(label))
+        return (size_t)json_integer_value(label);
+    if (!text || text[0] < '0' || text[0] > '9')
+        return CHOICES_MOST;
+    size_t found = (size_t)strtoul(text, &end, 10);
+    return *end ? CHOICES_MOST : found;
 }
 
 static bool is_question(const json_t *object, const json_t *endings)

@@ -137,7 +137,7 @@ def test_questions():
     found = evaluate("--multiple-choice", lines)["multiple_choice"]
     check(found["examples"] == 24 and found["contexts_cut"] == 1, f"{found}")
     check(found["accuracy_normalised"] > 0.9, f"a question that is easy: {found}")
-    short = [{"ctx": "7 times 8", "endings": ["~", "is 56."], "label": 1}]
+    short = [{"ctx": "7 times 8", "endings": ["~", "is 56."], "label": "1"}]
     other = evaluate("--multiple-choice", write("s.jsonl", json.dumps(short[0]).encode()))
     check(other["multiple_choice"]["accuracy_normalised"] == 1, f"normalised: {other}")
     binary = write("q.bin", llmc_file(examples))
@@ -158,6 +158,9 @@ def test_bad_questions():
     good = {"ctx": "ab", "endings": ["c", "d"], "label": 1}
     run = ["--model", f"{TMP}/run", "--multiple-choice"]
     for name, change, needle in (("label", {"label": 2}, "label 2"),
+                                 ("word", {"label": "x"}, "the label of one"),
+                                 ("tail", {"label": "1x"}, "the label of one"),
+                                 ("minus", {"label": -1}, "the label of one"),
                                  ("text", {"ctx": 3}, "ctx"),
                                  ("none", {"endings": []}, "endings"),
                                  ("most", {"endings": ["a"] * 17}, "16"),
