@@ -27,6 +27,21 @@ SECONDS = 5.0  # a refusal may take no longer, beyond what starting takes here a
 HANG = 40.0
 WORKERS = max(4, min(8, os.cpu_count() or 1))  # most of a case is waiting
 
+
+class Patience:
+    """Waits so many seconds in which the tests run: time in which they were all stopped,
+    as on a machine that was suspended, counts for nobody. To be asked twice a second."""
+
+    def __init__(self, seconds):
+        self.seconds, self.spent, self.at = seconds, 0.0, time.monotonic()
+
+    def over(self):
+        now = time.monotonic()
+        self.spent += min(now - self.at, 1.0)
+        self.at = now
+        return self.spent >= self.seconds
+
+
 # Each rank's own exit code goes to a file; a rank stays until all have left theirs, since
 # the launcher ends those that run on when the first one fails.
 WRAPPER = r"""
@@ -78,20 +93,25 @@ def run(ranks, args, folder, env=None, stdin=b""):
     codes = os.path.join(folder, "codes")
     shutil.rmtree(codes, ignore_errors=True)
     os.makedirs(codes)
-    start = time.monotonic()
+    patience = Patience(HANG)
     p = subprocess.Popen(command(ranks, args), cwd=folder, stdin=subprocess.PIPE,
                          stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                          env=environment(ranks, codes, env), preexec_fn=allow_cores)
-    try:
-        out, err = p.communicate(stdin, timeout=HANG)
-    except subprocess.TimeoutExpired:
-        p.terminate()
-        out, err = p.communicate()
-        err += b"\n(ended by the test: it hung)\n"
-    seconds = time.monotonic() - start
+    out = None
+    while out is None:
+        try:
+            out, err = p.communicate(stdin, timeout=0.5)
+        except subprocess.TimeoutExpired:
+            stdin = None  # it is on its way
+            if patience.over():
+                p.terminate()
+                out, err = p.communicate()
+                err += b"\n(ended by the test: it hung)\n"
+    patience.over()
     left = [open(os.path.join(codes, name)).read().strip() for name in os.listdir(codes)]
     return Result(p.returncode, [int(c) for c in left if c] if ranks > 1 else [p.returncode],
-                  out.decode("utf-8", "replace"), err.decode("utf-8", "replace"), seconds)
+                  out.decode("utf-8", "replace"), err.decode("utf-8", "replace"),
+                  patience.spent)
 
 
 _starting = {}

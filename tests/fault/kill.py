@@ -54,6 +54,18 @@ def kill(pid):
             pass
 
 
+def left_of(pids, seconds=20):
+    """Complains of processes that are still there; the launcher may return a moment before
+    the last one is gone."""
+    patience = Patience(seconds)
+    while any(map(runs_weft, pids)) and not patience.over():
+        time.sleep(0.1)
+    left = [pid for pid in pids if runs_weft(pid)]
+    for pid in left:
+        kill(pid)
+    return ["processes left: %s" % left] if left else []
+
+
 class Job:
     """A training run in the background; `prefix` are words before the program's."""
 
@@ -67,8 +79,8 @@ class Job:
         self.pids = []
 
     def find_ranks(self, seconds=30):
-        end = time.monotonic() + seconds
-        while time.monotonic() < end and self.p.poll() is None:
+        patience = Patience(seconds)
+        while not patience.over() and self.p.poll() is None:
             self.pids = [self.p.pid] if self.ranks == 1 else children(self.p.pid)
             if len(self.pids) == self.ranks and all(map(runs_weft, self.pids)):
                 return True
@@ -77,14 +89,17 @@ class Job:
 
     def end(self, seconds):
         """Exit code, or None when it did not end by itself in time."""
-        try:
-            return self.p.wait(seconds)
-        except subprocess.TimeoutExpired:
-            for pid in self.pids:
-                kill(pid)
-            self.p.kill()
-            self.p.wait()
-            return None
+        patience = Patience(seconds)
+        while not patience.over():
+            try:
+                return self.p.wait(0.5)
+            except subprocess.TimeoutExpired:
+                pass
+        for pid in self.pids:
+            kill(pid)
+        self.p.kill()
+        self.p.wait()
+        return None
 
 
 def steps_done(run_folder):
@@ -96,8 +111,8 @@ def steps_done(run_folder):
 
 
 def wait_for_steps(job, run_folder, steps, seconds=30):
-    end = time.monotonic() + seconds
-    while time.monotonic() < end and job.p.poll() is None:
+    patience = Patience(seconds)
+    while not patience.over() and job.p.poll() is None:
         if steps_done(run_folder) >= steps:
             return True
         time.sleep(0.05)
@@ -120,21 +135,12 @@ def one_rank_dies():
         return ["the run did not start"]
     pids = list(job.pids)
     kill(pids[1])
-    start = time.monotonic()
     code = job.end(60)
     if code is None:
         bad.append("still running 60 s after a rank died")
     elif code == 0:
         bad.append("exit code 0 after a rank died")
-    # The launcher may return a moment before the last process is gone.
-    while any(map(runs_weft, pids)) and time.monotonic() - start < 60:
-        time.sleep(0.1)
-    left = [pid for pid in pids if runs_weft(pid)]
-    if left:
-        bad.append("processes left: %s" % left)
-        for pid in left:
-            kill(pid)
-    return bad
+    return bad + left_of(pids)
 
 
 def text_of(path):
@@ -143,8 +149,8 @@ def text_of(path):
 
 
 def wait_for_text(job, path, words, seconds=60):
-    end = time.monotonic() + seconds
-    while time.monotonic() < end and job.p.poll() is None:
+    patience = Patience(seconds)
+    while not patience.over() and job.p.poll() is None:
         if words in text_of(path):
             return True
         time.sleep(0.02)

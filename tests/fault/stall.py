@@ -14,7 +14,7 @@ import time
 
 sys.dont_write_bytecode = True
 from harness import *  # noqa: E402,F403
-from kill import Job, kill, runs_weft, text_of, train, wait_for_steps  # noqa: E402
+from kill import Job, left_of, text_of, train, wait_for_steps  # noqa: E402
 from kill import wait_for_text  # noqa: E402
 
 RANKS = 3
@@ -58,17 +58,11 @@ def stopped(name, rank, limit, within, goes_on):
         elif losses(out) != losses(os.path.join(TMP, "straight")):
             bad.append("other losses than those of the run that was not stopped")
     else:
-        end = time.monotonic() + 10
-        while time.monotonic() < end and any(map(runs_weft, pids)):
-            time.sleep(0.1)
         if code in (None, 0):
             bad.append("exit code %s, needs a failure" % code)
         if len([line for line in text.splitlines() if "error:" in line]) != 1:
             bad.append("needs one error line")
-        left = [pid for pid in pids if runs_weft(pid)]
-        bad += ["processes left: %s" % left] if left else []
-        for pid in left:
-            kill(pid)
+        bad += left_of(pids)
     return bad + ([text] if bad else [])
 
 

@@ -12,7 +12,7 @@ import time
 
 sys.dont_write_bytecode = True
 from harness import *  # noqa: E402,F403
-from kill import Job, kill, runs_weft, steps_done, train, wait_for_steps  # noqa: E402
+from kill import Job, kill, left_of, steps_done, train, wait_for_steps  # noqa: E402
 
 STRATEGIES = ("central", "reduce-broadcast", "reduce-scatter", "allreduce")
 STOPPED = 4
@@ -55,14 +55,11 @@ def start(name, options):
 
 
 def left_behind(job, files):
-    """The launcher may return a moment before the last process is gone."""
-    end = time.monotonic() + 20
-    while time.monotonic() < end and (any(map(runs_weft, job.pids)) or
-                                      any(map(os.path.exists, files))):
+    """Files may go a moment after the last process."""
+    bad = left_of(job.pids)
+    patience = Patience(5)
+    while any(map(os.path.exists, files)) and not patience.over():
         time.sleep(0.1)
-    bad = ["process left: %d" % pid for pid in job.pids if runs_weft(pid)]
-    for pid in job.pids:
-        kill(pid)
     return bad + ["file left: " + path for path in sorted(files) if os.path.exists(path)]
 
 
