@@ -19,7 +19,8 @@
 #define FAULT_POINTS                                                                     \
     "start", "load", "data", "forward", "backward", "reduce", "agree", "update",         \
         "return", "weights", "evaluate", "save-begin", "save-copy", "save-write",        \
-        "save-sync", "save-manifest", "save-rename", "save-latest", "prune", "tokenize"
+        "save-sync", "save-manifest", "save-rename", "save-latest", "prune", "sample",   \
+        "tokenize"
 
 enum { FAULT_WAIT_S = 4 };
 

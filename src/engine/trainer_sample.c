@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/fault.h"
 #include "base/log.h"
 #include "base/memory.h"
 #include "engine/generation.h"
@@ -110,8 +111,10 @@ static enum status write_text(struct trainer *t, struct samples *s)
                                    .seed = t->options->seed};
     struct generation_stats stats;
     size_t n = s->prompt.count;
-    enum status st = memory_alloc(n, sizeof *text.tokens.ids, "sample", &text.tokens.ids);
+    enum status st = fault_status("sample", "a text");
 
+    if (st == ST_OK)
+        st = memory_alloc(n, sizeof *text.tokens.ids, "sample", &text.tokens.ids);
     if (st != ST_OK)
         return st;
     memcpy(text.tokens.ids, s->prompt.ids, n * sizeof *text.tokens.ids);

@@ -6,6 +6,7 @@ import glob
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 
@@ -30,15 +31,16 @@ def tokenize(name, text, *args):
                     f"{TMP}/{name}.txt"], check=True)
 
 
-def train(out, data, *args, ranks=1):
-    """The lines of the log and the newest checkpoint's numbers."""
+def train(out, data, *args, ranks=1, fault=None, code=0):
+    """The lines of the log and the numbers of the last step's checkpoint."""
     start = [MPIRUN, str(ranks)] if ranks > 1 else []
     r = subprocess.run([*start, WEFT, "train", "--data", f"{TMP}/{data}", "--model",
                         "L=2,H=2,C=32,T=32", "--batch", "4", "--lr", "1e-2", "--threads", "1",
                         "--steps", str(STEPS), "--out", f"{TMP}/{out}", *args],
-                       capture_output=True, check=False)
+                       capture_output=True, check=False,
+                       env=os.environ | ({"WEFT_FAULT": fault} if fault else {}))
     log = r.stderr.decode(errors="replace")
-    check(r.returncode == 0, f"{out}: exit code {r.returncode}: {log}")
+    check(r.returncode == code, f"{out}: exit code {r.returncode}: {log}")
     numbers = []
     for path in sorted(glob.glob(f"{TMP}/{out}/checkpoints/step-{STEPS:06d}/state-*")):
         with open(path, "rb") as f:
@@ -95,6 +97,17 @@ def test_failures():
             check(not samples(lines), f"{name}: a text all the same")
 
 
+def test_failure_at_the_end():
+    """The last step's checkpoint is there before its text is begun."""
+    if os.environ.get("WEFT_FAULTS", "ON") != "ON":
+        return
+    for action, code in (("fail", 0), ("kill", -signal.SIGKILL)):
+        lines, _ = train(f"end.{action}", "bytes", "--sample-every", str(STEPS),
+                         fault=f"sample:0:1:{action}", code=code)
+        warned = [line for line in lines if "warning" in line and "no sample" in line]
+        check(len(warned) == (code == 0), f"end.{action}: {lines}")
+
+
 def main():
     shutil.rmtree(TMP, ignore_errors=True)
     os.makedirs(TMP)
@@ -104,6 +117,7 @@ def main():
     test_texts()
     test_memory_is_planned()
     test_failures()
+    test_failure_at_the_end()
     print(f"{len(bad)} failed")
     return 1 if bad else 0
 

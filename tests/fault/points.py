@@ -17,7 +17,7 @@ import time
 
 sys.dont_write_bytecode = True
 from harness import *  # noqa: E402,F403
-from kill import Job, kill, runs_weft, text_of  # noqa: E402
+from kill import Job, left_of  # noqa: E402
 
 SPEC = "L=2,H=2,C=32,T=16,V=64"
 RANKS = 1 if SERIAL else 4
@@ -37,6 +37,8 @@ POINTS = {"start": (1, True), "load": (1, True), "data": (9, True), "forward": (
 # Points that can be refused by the system, and what comes of it: exit code, what is said.
 FAILS = {"load": 1, "data": 1, "save-begin": 1, "save-write": 1, "save-sync": 1,
          "save-manifest": 1, "save-rename": 1, "save-latest": 0, "prune": 0}
+# Points of tokenize_dies(), and of tests/cli/train_sample.py.
+ELSEWHERE = {"tokenize", "sample"}
 
 
 def points_of_source():
@@ -54,7 +56,7 @@ def train(out, *extra):
 
 
 def go(out, args, fault=None):
-    """Exit code, log, and process ids still there a moment later."""
+    """Exit code, log, and complaints of processes still there a moment later."""
     env = {"WEFT_MPIRUN_LOUD": "1"}
     if fault:
         env["WEFT_FAULT"] = fault
@@ -65,12 +67,7 @@ def go(out, args, fault=None):
         job.find_ranks(10)
         pids = list(job.pids)
         code = job.end(60)
-    end = time.monotonic() + 10
-    while time.monotonic() < end and any(map(runs_weft, pids)):
-        time.sleep(0.1)
-    left = [pid for pid in pids if runs_weft(pid)]
-    for pid in left:
-        kill(pid)
+    left = left_of(pids)
     with open(path, "rb") as f:
         f.seek(begin)
         return code, f.read().decode("utf-8", "replace"), left
@@ -111,8 +108,7 @@ def fails_at(point, rank, action):
             bad.append("%d lines tell of it, needs one" % len(lines))
         elif wanted != 0 and lines and not names_rank(lines[0], rank):
             bad.append("rank %d is not named: %s" % (rank, lines[0]))
-        if left:
-            bad.append("processes left: %s" % left)
+        bad += left
         if "fail" == action and point.startswith("save") and wanted and \
                 not re.search(r"step-000006 not written, kept: \S+step-000003", text):
             bad.append("nothing said of what is kept")
@@ -139,8 +135,7 @@ def spoiled(name, fault, extra, needles, last_good):
         bad.append("%d error lines, needs one" % len(lines))
     bad += ["no '%s' in the error line" % n for n in needles
             if not any(re.search(n, line) for line in lines)]
-    if left:
-        bad.append("processes left: %s" % left)
+    bad += left
     saved = checkpoints(out)
     if not saved or int(saved[-1][5:]) != last_good:
         bad.append("checkpoints %s, needs step %d as the last" % (saved, last_good))
@@ -176,7 +171,7 @@ def main():
     shard(os.path.join(TMP, "data", "t_train_000001.bin"), [i * 7 % 64 for i in range(20000)])
     shard(os.path.join(TMP, "data", "t_val_000000.bin"), [i * 7 % 64 for i in range(400)])
     jobs = []
-    missing = points_of_source() ^ (set(POINTS) | {"tokenize"})
+    missing = points_of_source() ^ (set(POINTS) | ELSEWHERE)
     jobs.append(("every-point-is-here", lambda: ["not in both lists: %s" % sorted(missing)]
                  if missing else []))
     for number, (point, (_, everywhere)) in enumerate(POINTS.items()):
