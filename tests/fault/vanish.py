@@ -88,6 +88,36 @@ def busy_folder():
     return []
 
 
+def unusable(name, folders, needle, prefix=(), out=None):
+    """Refused before step 1 by all ranks; `folders` are there and may not be written to."""
+    folders = [os.path.join(TMP, name, f) for f in folders]
+    for folder in folders:
+        os.makedirs(folder)
+    for folder in folders:
+        os.chmod(folder, 0o555)
+    path = os.path.join(TMP, name + ".log")
+    # Root may write anywhere, unless that right is taken from it.
+    rights = ["setpriv", "--bounding-set=-dac_override"] if os.geteuid() == 0 else []
+    if rights and not shutil.which("setpriv"):
+        return "no setpriv here"
+    with open(path, "wb+") as log:
+        code = Job(RANKS, train(out or os.path.join(TMP, name), 10), log,
+                   rights + list(prefix)).end(60)
+    text = text_of(path)
+    lines = [line for line in text.splitlines() if "error:" in line]
+    for folder in folders:
+        os.chmod(folder, 0o755)
+    bad = [] if code == 1 else ["exit code %s, needs 1" % code]
+    if len(lines) != 1 or not re.search(needle, lines[0]):
+        bad.append("needs one error line with '%s'" % needle)
+    bad += ["steps were done"] if "step 1" in text else []
+    return bad + ([text] if bad else [])
+
+
+# Every rank in a folder of its own, as on hosts that share none.
+APART = ["sh", "-c", 'mkdir "$0.$$" && cd "$0.$$" && exec "$@"']
+
+
 def main():
     shutil.rmtree(TMP, ignore_errors=True)
     shard(os.path.join(TMP, "data", "t_train_000001.bin"), [i * 7 % 64 for i in range(4000)])
@@ -100,7 +130,14 @@ def main():
         ("run-folder-removed", lambda: under_a_run(
             "folder", remove_folder, folder_is_back, extra=rare)),
         ("folder-in-use", busy_folder),
+        ("no-permission", lambda: unusable("locked", [""], "locked.*Permission denied")),
+        ("no-permission-below", lambda: unusable(
+            "below", ["checkpoints"], "below/checkpoints: cannot be written to on host")),
     ]
+    if not SERIAL:
+        jobs.append(("not-shared", lambda: unusable(
+            "apart", [], "--out out: found on host .* another folder than rank 0's",
+            APART + [os.path.join(TMP, "own")], "out")))
     return run_cases(jobs)
 
 

@@ -27,15 +27,16 @@ def chain(*pieces):
     return [Run(f"piece{i}", **options) for i, options in enumerate(pieces)]
 
 
-# Every strategy follows every other one, and most numbers of ranks follow most others.
+# Every strategy follows every other one, most numbers of ranks follow most others, and each
+# other one follows 4.
 CHAINS = {
     "a": chain(dict(ranks=2, strategy=C), dict(ranks=3, strategy=RB, block="4k"),
-               dict(ranks=4, strategy=RS, hosts="off"), dict(ranks=5, strategy=A),
+               dict(ranks=5, strategy=RS, hosts="off"), dict(ranks=4, strategy=A),
                dict(ranks=1, strategy=C)),
     "b": chain(dict(ranks=4, strategy=A, block="4k"), dict(ranks=2, strategy=RS, split="off"),
                dict(ranks=3, strategy=RB, roots=2, block="4k"), dict(ranks=4, strategy=C),
-               dict(ranks=2, strategy=A, layout="storage")),
-    "c": chain(dict(ranks=3, strategy=RB, layout="storage"), dict(ranks=2, strategy=A),
+               dict(ranks=5, strategy=A, layout="storage")),
+    "c": chain(dict(ranks=3, strategy=RB, layout="storage"), dict(ranks=4, strategy=A),
                dict(ranks=8, strategy=RB, rounds="recursive", hosts="off", block="4k"),
                dict(ranks=3, strategy=C), dict(ranks=5, strategy=RS, block="4k")),
     "d": chain(dict(ranks=1), dict(ranks=4, strategy=RS, engine="collective"),
