@@ -13,8 +13,9 @@
  * The creator is a thread of its own besides the workers and runs no task bodies while
  * it waits: it naps. Bodies never wait for other tasks.
  *
- * Back ends, chosen when the program is built: OpenMP (task_openmp.c) and serial
- * (task_serial.c: a task runs when it is spawned, an event is waited for at once).
+ * Back ends, chosen when the program is built: OpenMP (task_openmp.c), OmpSs-2
+ * (task_ompss2.c) and serial (task_serial.c: a task runs when it is spawned, an event is
+ * waited for at once).
  */
 #ifndef WEFT_TASK_TASK_H
 #define WEFT_TASK_TASK_H
@@ -66,9 +67,10 @@ void task_configure_runtime(void);
 
 /* Runs creator(arg) on the creator thread of a team of `workers` worker threads and
  * returns when it has returned and every task has finished. Not reentrant. workers >= 1.
- * The serial back end ignores `workers`. The calling thread becomes the creator; it must
- * be the same for all calls and live as long as the program (libomp crashes after the end
- * of a thread that has led a team). */
+ * The serial back end ignores `workers`; OmpSs-2 has one a CPU of the process at most.
+ * The calling thread becomes the creator (OmpSs-2: sleeps, and has the creator's
+ * fail_text() afterwards); it must be the same for all calls and live as long as the
+ * program (libomp crashes after the end of a thread that has led a team). */
 void task_run(int workers, void (*creator)(void *arg), void *arg);
 
 /* From the creator only. May nap when too many tasks are unfinished for the runtime. */
@@ -108,7 +110,7 @@ size_t task_profile_get(struct task_label *out, size_t most);
  * back end. */
 void task_shuffle(uint64_t seed);
 
-/* "OpenMP (LLVM 19)", "serial" */
+/* "OpenMP (LLVM 19)", "OmpSs-2 (NODES)", "serial" */
 const char *task_backend(void);
 
 /* Runs a small graph with events completed from a foreign thread and reports ST_BUG with

@@ -2,9 +2,7 @@
 /* OpenMP back end: one parallel region is the team, its thread 0 is the creator.
  *
  * Invariants. The creator is the only thread that makes tasks, and it never waits inside
- * an OpenMP construct: it naps at a doorbell. `unfinished` counts spawned tasks whose
- * body or event is still to come; the runtime may still be busy with a task after that
- * (releasing what depends on it), but it no longer touches anything of ours.
+ * an OpenMP construct: it naps at a doorbell until few enough tasks are unfinished.
  *
  * The two runtimes differ in how an idle worker waits and who may complete an event:
  * - libomp (clang): its own waiting either burns a core or may sleep through work. Here
@@ -24,13 +22,9 @@
 #include <stdlib.h>
 
 #include "base/clock.h"
-#include "base/memory.h"
-#include "base/rng.h"
 #include "base/trace.h"
 #include "task/doorbell.h"
-#include "task/label_times.h"
-#include "task/meter.h"
-#include "task/records.h"
+#include "task/team.h"
 
 #ifdef __clang__
 #    define WORKERS_LOOP 1
@@ -43,43 +37,24 @@ enum {
     NAP_MAX_US = 2000,
     HOLD_MIN_NS = 50000, /* no ring on suspicion so soon after one in vain; grows */
     HOLD_MAX_NS = 400000,
-    SHUFFLE_DELAY_US = 200,
-    SHUFFLE_LEVELS = 16, /* few: the runtime searches a list of priorities */
     READERS_PER_FENCE = 1 << 16
 };
 
-/* One a thread, written by that thread only; the creator reads it when all is done. */
-struct slot {
-    _Alignas(CACHE_LINE) uint64_t tasks;
-    double busy_s;
-};
-
 static struct {
-    struct slot *slots;
-    int threads;               /* workers and creator */
-    struct label_times *times; /* one a thread, like the slots; NULL before the first */
-    bool profiling;
-    struct records records;
-    long limit;       /* of unfinished tasks, for the runtime's sake */
-    size_t readers;   /* `in` dependencies since the last fence */
-    uint64_t seed;    /* of the shuffling; 0: none */
-    uint64_t spawned; /* since task_run */
-    bool running;
+    long limit;     /* of unfinished tasks, for the runtime's sake */
+    size_t readers; /* `in` dependencies since the last fence */
 
-    _Alignas(CACHE_LINE) atomic_long unfinished;
-    atomic_long target; /* the creator sleeps until unfinished falls to this */
+    _Alignas(CACHE_LINE) atomic_long target; /* unfinished at which the creator wakes */
     struct doorbell creator;
-
-    _Alignas(CACHE_LINE) struct meter meter;
 
     _Alignas(CACHE_LINE) _Atomic(struct record *) completed; /* events to hand over */
     atomic_bool stop;
     _Atomic uint64_t vain_ns; /* when a woken worker last found nothing */
     _Atomic uint64_t hold_ns; /* how long that forbids to ring on suspicion */
     struct doorbell workers;
-} team = {.creator = DOORBELL_INIT, .workers = DOORBELL_INIT, .limit = LONG_MAX};
+} omp = {.creator = DOORBELL_INIT, .workers = DOORBELL_INIT, .limit = LONG_MAX};
 
-static _Thread_local struct slot *own;
+static _Thread_local int seat; /* 0: the creator's */
 static _Thread_local bool ran; /* a body has run since this worker last looked */
 
 static void set_default(const char *name, const char *value)
@@ -89,8 +64,7 @@ static void set_default(const char *name, const char *value)
 
 void task_configure_runtime(void)
 {
-    const char *shuffle = getenv("WEFT_TASK_SHUFFLE");
-
+    team_configure();
     /* libgomp has read its environment before main(); for it these are no more than
      * what the user may set outside. */
     set_default("OMP_MAX_TASK_PRIORITY", "1001"); /* TASK_PRIORITY_MAX + 1 */
@@ -103,43 +77,31 @@ void task_configure_runtime(void)
         set_default("KMP_BLOCKTIME", "0");
         set_default("LIBOMP_USE_HIDDEN_HELPER_TASK", "0");
     }
-    if (shuffle)
-        team.seed = strtoull(shuffle, NULL, 0);
 }
 
 /* Finishing */
 
-/* The counter is the last thing a finishing thread touches that belongs to the window;
- * the doorbell outlives it. */
+/* The doorbell outlives the window. */
 static void take_part(struct record *r)
 {
-    if (atomic_fetch_sub_explicit(&r->parts, 1, memory_order_acq_rel) != 1)
-        return;
-    long left = atomic_fetch_sub(&team.unfinished, 1) - 1;
-    if (left == atomic_load(&team.target))
-        doorbell_ring(&team.creator);
-}
+    long left;
 
-/* Only of the creator. Everything spawned has finished: records and idle time are
- * settled. */
-static void window_close(void)
-{
-    meter_window_close(&team.meter);
-    records_reset(&team.records);
+    if (team_take_part(r, &left) && left == atomic_load(&omp.target))
+        doorbell_ring(&omp.creator);
 }
 
 static void nap_until_at_most(long target)
 {
-    atomic_store(&team.target, target);
+    atomic_store(&omp.target, target);
     while (atomic_load(&team.unfinished) > target) {
-        unsigned ticket = doorbell_enter(&team.creator);
+        unsigned ticket = doorbell_enter(&omp.creator);
 
         if (atomic_load(&team.unfinished) > target)
-            doorbell_sleep(&team.creator, ticket, -1);
+            doorbell_sleep(&omp.creator, ticket, -1);
         else
-            doorbell_leave(&team.creator);
+            doorbell_leave(&omp.creator);
     }
-    atomic_store(&team.target, -1);
+    atomic_store(&omp.target, -1);
 }
 
 /* Waking workers (libomp) */
@@ -151,23 +113,23 @@ static uint64_t now_ns(double now_s)
 
 /* There may be more work than this: wakes one worker, unless one has just been woken in
  * vain (its nap, which ends by itself, then stands in for the ring). */
-static void ring_on_suspicion(double now_s)
+static void ring_on_suspicion(void)
 {
-    if (WORKERS_LOOP && atomic_load(&team.workers.sleepers) > 0 &&
-        now_ns(now_s) - atomic_load(&team.vain_ns) > atomic_load(&team.hold_ns))
-        doorbell_ring(&team.workers);
+    if (WORKERS_LOOP && atomic_load(&omp.workers.sleepers) > 0 &&
+        now_ns(clock_s()) - atomic_load(&omp.vain_ns) > atomic_load(&omp.hold_ns))
+        doorbell_ring(&omp.workers);
 }
 
 /* What a worker found that was rung for. */
 static void learn_from_ring(bool found)
 {
-    uint64_t hold = atomic_load(&team.hold_ns);
+    uint64_t hold = atomic_load(&omp.hold_ns);
 
     if (found) {
-        atomic_store(&team.hold_ns, HOLD_MIN_NS);
+        atomic_store(&omp.hold_ns, HOLD_MIN_NS);
     } else {
-        atomic_store(&team.hold_ns, hold * 2 < HOLD_MAX_NS ? hold * 2 : HOLD_MAX_NS);
-        atomic_store(&team.vain_ns, now_ns(clock_s()));
+        atomic_store(&omp.hold_ns, hold * 2 < HOLD_MAX_NS ? hold * 2 : HOLD_MAX_NS);
+        atomic_store(&omp.vain_ns, now_ns(clock_s()));
     }
 }
 
@@ -175,40 +137,16 @@ static void learn_from_ring(bool found)
 
 static void run_body(struct record *r, uintptr_t event)
 {
-    /* Pairs with records_take(): runtimes order this too, but not for race checkers. */
-    (void)atomic_load_explicit(&r->parts, memory_order_acquire);
-    struct slot *s = own;
-
     /* A libgomp creator that runs a body would then lose the event. */
-    if (!WORKERS_LOOP && event && s == team.slots)
+    if (!WORKERS_LOOP && event && seat == 0)
         bug("%s: the OpenMP runtime ran it on the creator", r->label);
-    if (r->delay_us > 0)
-        clock_nap_us((long)r->delay_us);
-
-    struct label_times *times = team.profiling ? &team.times[s - team.slots] : NULL;
-    double cpu_s = times ? clock_thread_cpu_s() : 0;
-    double begin_s = clock_s();
-
-    meter_body_begin(&team.meter, begin_s);
     /* Relaxed, like the meter: tasks without a dependency must look unordered to race
      * checkers. */
     if (atomic_load_explicit(&team.unfinished, memory_order_relaxed) >
-        (long)meter_running(&team.meter))
-        ring_on_suspicion(begin_s);
-    if (r->body)
-        r->body(r->args, (struct task_event){event, event ? r : NULL});
-
-    double end_s = clock_s();
-
-    s->tasks++;
-    s->busy_s += end_s - begin_s;
-    if (times)
-        label_times_add(times, r->label, end_s - begin_s, clock_thread_cpu_s() - cpu_s);
+        (long)meter_running(&team.meter) + 1)
+        ring_on_suspicion();
+    team_run_body(r, seat, (struct task_event){event, event ? r : NULL});
     ran = true;
-    meter_body_end(&team.meter, end_s);
-    if (trace_is_on() && r->body)
-        trace_add(r->label, &(struct trace_event){
-                                .kind = TRACE_TASK, .begin_s = begin_s, .end_s = end_s});
     take_part(r);
 }
 
@@ -234,10 +172,10 @@ void task_event_complete(struct task_event event)
         fulfill(r);
         return;
     }
-    r->next = atomic_load_explicit(&team.completed, memory_order_relaxed);
-    while (!atomic_compare_exchange_weak(&team.completed, &r->next, r))
+    r->next = atomic_load_explicit(&omp.completed, memory_order_relaxed);
+    while (!atomic_compare_exchange_weak(&omp.completed, &r->next, r))
         ;
-    doorbell_ring(&team.workers);
+    doorbell_ring(&omp.workers);
 }
 
 /* Workers (libomp) */
@@ -245,7 +183,7 @@ void task_event_complete(struct task_event event)
 /* Whether there was one. The list is last in first out; order does not matter. */
 static bool hand_over_events(void)
 {
-    struct record *r = atomic_exchange(&team.completed, NULL);
+    struct record *r = atomic_exchange(&omp.completed, NULL);
 
     if (!r)
         return false;
@@ -260,7 +198,7 @@ static bool hand_over_events(void)
 
 static bool find_work(void)
 {
-    if (atomic_load(&team.completed) && hand_over_events())
+    if (atomic_load(&omp.completed) && hand_over_events())
         return true;
     ran = false;
 #pragma omp taskyield
@@ -280,21 +218,21 @@ static bool search_work(int looks)
 /* Sleeps unless there is work after all. Returns whether it was rung for. */
 static bool nap(long us)
 {
-    unsigned ticket = doorbell_enter(&team.workers);
+    unsigned ticket = doorbell_enter(&omp.workers);
 
-    if (!atomic_load(&team.stop) && !find_work())
-        return doorbell_sleep(&team.workers, ticket, us);
-    doorbell_leave(&team.workers);
+    if (!atomic_load(&omp.stop) && !find_work())
+        return doorbell_sleep(&omp.workers, ticket, us);
+    doorbell_leave(&omp.workers);
     return false;
 }
 
 static void worker_loop(void)
 {
-    int looks = omp_get_max_task_priority() > 0 ? 2 : 2 * team.threads;
+    int looks = omp_get_max_task_priority() > 0 ? 2 : 2 * team.seats;
     long nap_us = NAP_MIN_US;
     bool found = true;
 
-    while (!atomic_load(&team.stop)) {
+    while (!atomic_load(&omp.stop)) {
         bool rung = !found && nap(nap_us);
 
         found = search_work(looks);
@@ -351,40 +289,19 @@ static void make_task(struct record *r, const struct task *t, int priority)
     }
 }
 
-static int shuffled(struct record *r, int priority)
-{
-    if (team.seed == 0)
-        return priority;
-    uint64_t bits = rng_bits(team.seed, 0, team.spawned);
-
-    /* Half of the tasks start at once. */
-    r->delay_us = bits & 1 ? (unsigned)(bits >> 8 & 0xffff) % SHUFFLE_DELAY_US : 0;
-    return (int)(bits >> 32 & 0xffff) % SHUFFLE_LEVELS;
-}
-
 void task_spawn(const struct task *t)
 {
-    require(team.running);
-    if (atomic_load(&team.unfinished) >= team.limit)
-        nap_until_at_most(team.limit / 2);
-    if (atomic_load(&team.unfinished) == 0) {
-        window_close();
-        meter_window_open(&team.meter, clock_s());
-    }
+    int priority;
 
-    struct record *r = records_take(&team.records, t);
-    int priority = t->priority < 0 ? 0 : t->priority;
+    if (atomic_load(&team.unfinished) >= omp.limit)
+        nap_until_at_most(omp.limit / 2);
 
-    if (priority > TASK_PRIORITY_MAX)
-        priority = TASK_PRIORITY_MAX;
-    priority = shuffled(r, priority);
-    team.spawned++;
-    team.readers += t->n_in;
-    atomic_fetch_add(&team.unfinished, 1);
+    struct record *r = team_add(t, &priority);
+
+    omp.readers += t->n_in;
     /* Above 0, else libomp keeps it in a queue of this thread's own. */
     make_task(r, t, priority + 1);
-    if (atomic_load(&team.workers.sleepers) > 0)
-        ring_on_suspicion(clock_s());
+    ring_on_suspicion();
 }
 
 /* libomp remembers every reader of an address until its next writer, and a step that
@@ -395,7 +312,7 @@ static void forget_readers(void)
     static const struct task fence = {.label = "fence"};
     struct record *r = records_take(&team.records, &fence);
 
-    team.readers = 0;
+    omp.readers = 0;
     atomic_fetch_add(&team.unfinished, 1);
 #if WORKERS_LOOP
 #    pragma omp task firstprivate(r) depend(inout : omp_all_memory)
@@ -407,46 +324,27 @@ static void forget_readers(void)
 
 void task_wait_all(void)
 {
-    if (WORKERS_LOOP && team.readers > READERS_PER_FENCE)
+    if (WORKERS_LOOP && omp.readers > READERS_PER_FENCE)
         forget_readers();
     if (atomic_load(&team.unfinished) > (long)meter_running(&team.meter))
-        doorbell_ring(&team.workers);
+        doorbell_ring(&omp.workers);
     nap_until_at_most(0);
-    window_close();
+    team_window_close();
 }
 
 /* The team */
 
-static void team_init(int threads)
+static void omp_open(int threads)
 {
-    size_t bytes = (size_t)threads * sizeof(struct slot);
-
-    team.slots = aligned_alloc(CACHE_LINE, bytes);
-    if (!team.slots)
-        bug("tasks: no memory for %zu bytes", bytes);
-    team.running = true;
-    team.readers = 0;
-    team.spawned = 0;
-    atomic_store(&team.stop, false);
-    atomic_store(&team.target, -1);
-    atomic_store(&team.vain_ns, 0);
-    atomic_store(&team.hold_ns, HOLD_MIN_NS);
+    team_open(threads, threads - 1);
+    omp.readers = 0;
+    atomic_store(&omp.stop, false);
+    atomic_store(&omp.target, -1);
+    atomic_store(&omp.vain_ns, 0);
+    atomic_store(&omp.hold_ns, HOLD_MIN_NS);
     /* Lags: each thread may still have one task that is finished for us only. */
     if (!WORKERS_LOOP)
-        team.limit = 63 * (long)threads - 8;
-    team.threads = threads;
-    task_stats_reset();
-}
-
-static void team_release(void)
-{
-    records_release(&team.records);
-    free(team.slots);
-    free(team.times);
-    team.slots = NULL;
-    team.times = NULL;
-    team.profiling = false;
-    team.running = false;
+        omp.limit = 63 * (long)threads - 8;
 }
 
 /* A runtime that was set up otherwise would let every task wait for ever: better said at
@@ -469,78 +367,32 @@ static void probe_workers(void)
 
 static void lead(void (*creator)(void *arg), void *arg)
 {
-    if (omp_get_num_threads() != team.threads)
+    if (omp_get_num_threads() != team.seats)
         bug("tasks: the OpenMP runtime gave %d threads, needs %d: unset "
             "OMP_THREAD_LIMIT",
-            omp_get_num_threads(), team.threads);
+            omp_get_num_threads(), team.seats);
     probe_workers();
     creator(arg);
     task_wait_all();
-    atomic_store(&team.stop, true);
-    doorbell_ring_all(&team.workers);
+    atomic_store(&omp.stop, true);
+    doorbell_ring_all(&omp.workers);
 }
 
 void task_run(int workers, void (*creator)(void *arg), void *arg)
 {
     require(workers >= 1);
-    require(!team.running);
-    team_init(workers + 1);
+    omp_open(workers + 1);
     omp_set_dynamic(0);
 #pragma omp parallel num_threads(workers + 1)
     {
-        own = &team.slots[omp_get_thread_num()];
-        trace_set_lane(TRACE_CREATOR + omp_get_thread_num());
-        if (own == team.slots)
+        seat = omp_get_thread_num();
+        trace_set_lane(TRACE_CREATOR + seat);
+        if (seat == 0)
             lead(creator, arg);
         else if (WORKERS_LOOP)
             worker_loop();
     }
-    team_release();
-}
-
-void task_stats_reset(void)
-{
-    for (int i = 0; i < team.threads; i++)
-        team.slots[i] = (struct slot){.tasks = 0};
-    meter_reset(&team.meter, clock_s());
-}
-
-void task_stats_get(struct task_stats *out)
-{
-    *out = (struct task_stats){.workers = team.threads - 1,
-                               .all_idle_s = meter_idle_s(&team.meter)};
-    for (int i = 0; i < team.threads; i++) {
-        out->tasks += team.slots[i].tasks;
-        out->busy_s += team.slots[i].busy_s;
-    }
-}
-
-void task_profile_start(void)
-{
-    size_t bytes = (size_t)team.threads * sizeof *team.times;
-
-    if (!team.times)
-        team.times = aligned_alloc(CACHE_LINE, bytes);
-    if (!team.times)
-        bug("tasks: no memory for %zu bytes", bytes);
-    for (int i = 0; i < team.threads; i++)
-        team.times[i].n = 0;
-    team.profiling = true;
-}
-
-void task_profile_stop(void)
-{
-    team.profiling = false;
-}
-
-size_t task_profile_get(struct task_label *out, size_t most)
-{
-    return team.times ? label_times_sum(team.times, (size_t)team.threads, out, most) : 0;
-}
-
-void task_shuffle(uint64_t seed)
-{
-    team.seed = seed;
+    team_close();
 }
 
 #define TEXT_OF_(x) #x

@@ -554,7 +554,8 @@ static void statistics(void **state)
     assert_true(stats.all_idle_s >= 0);
 }
 
-/* No CPU is used by workers that have nothing to do. */
+/* No CPU is used by workers that have nothing to do. (OmpSs-2's, nOS-V, always keeps one
+ * of them looking for work.) */
 
 static double process_cpu_s(void)
 {
@@ -576,11 +577,12 @@ static void create_nothing(void *arg)
 static void idle_workers_sleep(void **state)
 {
     double cpu_s = 0;
+    double most_s = strstr(task_backend(), "OmpSs-2") ? 0.6 : 0.1;
 
     (void)state;
     task_run(4, create_nothing, &cpu_s);
     print_message("4 idle workers used %.1f ms of CPU in 500 ms\n", 1e3 * cpu_s);
-    assert_true(cpu_s < 0.1);
+    assert_true(cpu_s < most_s);
 }
 
 int main(void)
