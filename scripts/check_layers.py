@@ -30,7 +30,7 @@ MAY_INCLUDE = {
     "cmd": BELOW_ENGINE | {"engine"},
 }
 # Headers with one home.
-HOME_OF = {"mpi.h": "comm", "TAMPI.h": "comm", "omp.h": "task", "nodes.h": "task", "nosv.h": "task"}
+HOME_OF = {"mpi.h": "comm", "TAMPI.h": "comm", "omp.h": "task", "nodes.h": "task"}
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
 PRAGMA = re.compile(r'^\s*#\s*pragma\s+(omp|oss)\b\s*(.*)|_Pragma\s*\(\s*"\s*(omp|oss)\b\s*([^"]*)')

@@ -1,8 +1,10 @@
 /* comm.h - the ranks of a job and everything that passes between them.
  *
  * The only home of <mpi.h> is src/comm. One communication thread a rank makes all MPI
- * calls, MPI_Init_thread included, so MPI_THREAD_FUNNELED is enough. Other threads hand
- * it operations; each ends by calling a function (which completes a task's event).
+ * calls, MPI_Init_thread included, so MPI_THREAD_FUNNELED is enough. (Built with
+ * WEFT_COMM=tampi, tasks make those of the collective engine: calls_tampi.c.) Other
+ * threads hand it operations; each ends by calling a function (which completes a task's
+ * event).
  *
  * Built serially (WEFT_COMM=serial, comm_serial.c) there is one rank and every operation
  * is complete when it is called; so it is with MPI and one rank.
@@ -26,7 +28,7 @@ struct comm;
 /* Starts the communication thread and MPI. Refuses (ST_USAGE, on every process) when the
  * launcher says there should be more ranks than MPI sees: the binary was started by
  * another MPI's mpirun. Warns of a thread level below FUNNELED: that one thread makes all
- * calls is then the best that can be done.
+ * calls is then the best that can be done. (With TAMPI it refuses less than MULTIPLE.)
  * Installs the bug_on_exit hook and log_set_rank.
  * Call     COLLECTIVE, once a process */
 MUST_USE enum status comm_start(struct comm **out);

@@ -158,7 +158,7 @@ enum status comm_mpi_begin(struct comm *c)
     int lowest;
 
     set_environment();
-    if (MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &provided) != MPI_SUCCESS)
+    if (MPI_Init_thread(NULL, NULL, calls_thread_level(), &provided) != MPI_SUCCESS)
         return refuse(c, "MPI_Init_thread failed");
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
     MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN);
@@ -181,7 +181,7 @@ enum status comm_mpi_begin(struct comm *c)
     mpi_check(c, MPI_Comm_set_errhandler(c->control, MPI_ERRORS_RETURN),
               "MPI_Comm_set_errhandler");
     number_hosts(c);
-    return ST_OK;
+    return calls_begin(c);
 }
 
 void comm_mpi_end(struct comm *c)
@@ -191,6 +191,7 @@ void comm_mpi_end(struct comm *c)
     MPI_Initialized(&initialized);
     if (!initialized)
         return;
+    calls_end(c);
     if (c->control != MPI_COMM_NULL)
         MPI_Comm_free(&c->control);
     MPI_Finalize();

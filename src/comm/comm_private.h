@@ -21,6 +21,7 @@ struct comm {
     int *host_numbers; /* [size] */
     bool shares_memory;
     int thread_level; /* the least of all ranks */
+    bool tampi;       /* has started */
     atomic_long longest_nap_us;
     atomic_uint_fast64_t watch_step;
     atomic_int watch_stage;
@@ -144,9 +145,10 @@ struct traffic {
         enum exchange_phase phase;
     } phases[N_PHASES];
     MPI_Comm reductions, agreements;
-    MPI_Comm *broadcasts; /* collective engine: root r uses number r mod n_broadcasts */
-    int n_broadcasts;
-    int tags; /* tags run 0 .. tags - 1 */
+    MPI_Comm *comms; /* of the collective engine's calls; which is for what, they know */
+    int n_comms;
+    struct errand *errands; /* of calls_tampi.c */
+    int tags;               /* tags run 0 .. tags - 1 */
     int n_streams;
     struct stream *streams[MAX_STREAMS];
     size_t *messages[N_PHASES]; /* [operation] messages of this rank */
@@ -200,6 +202,35 @@ enum status rows_attach(struct exchange_rows *r);
 void rows_detach(struct exchange_rows *r);
 void rows_start(struct exchange_rows *r);
 bool rows_advance(struct comm *c); /* communication thread */
+
+/* ---- calls_mpi.c, calls_tampi.c: who makes the collective engine's calls ----
+ *
+ * Chosen by WEFT_COMM. In both the communication thread starts a call by calls_start()
+ * and finds it complete by testing the request that this returns. */
+
+/* In flight in each of the two sequences: beyond 64 polls slow down. */
+enum { CALLS_RUNNING = 32 };
+
+enum call_kind { REDUCE, BROADCAST, REDUCE_SCATTER, ALL_GATHER, ALLREDUCE };
+
+/* Of a message, whose span says how many elements and whose peer is the root. */
+struct call {
+    enum call_kind kind;
+    const float *from;
+    float *to;
+    int *counts, *places; /* [ranks] */
+};
+
+int calls_thread_level(void); /* that MPI must give */
+/* Communication thread, once MPI has started (before it ends). Fails with c->refusal. */
+MUST_USE enum status calls_begin(struct comm *c);
+void calls_end(struct comm *c);
+/* Says how many communicators are wanted, in t->n_comms. */
+MUST_USE enum status calls_build(struct traffic *t);
+bool calls_may_start(const struct traffic *t, enum exchange_phase phase,
+                     const struct message *m);
+void calls_start(struct traffic *t, const struct message *m, const struct call *call,
+                 MPI_Request *request);
 
 /* ---- the engines ---- */
 

@@ -1,24 +1,18 @@
 /* SPDX-License-Identifier: MIT */
-/* The collective engine: MPI's own non-blocking collectives, a call a piece.
+/* The collective engine: non-blocking collectives, a call a piece. Who makes the calls is
+ * said by calls_mpi.c (the communication thread) or calls_tampi.c (tasks, through TAMPI).
  *
  *   whole blocks at a root   MPI_Ireduce, MPI_Ibcast a part
  *   parts at all ranks       MPI_Ireduce_scatter, MPI_Iallgatherv
  *   sums at all ranks        MPI_Iallreduce; nothing returns
  *
  * Collectives on one communicator match by order, not by name. So every rank starts every
- * reduction in block order, on one communicator, and every return in reverse block order;
- * a block that is ready early waits for those before it. Sums go out of place into
- * scratch: MPI_IN_PLACE has been wrong in released libraries, and in others funnels
- * everything through rank 0. */
+ * reduction in block order and every return in the order of forward's need; a block that
+ * is ready early waits for those before it. Sums go out of place into scratch:
+ * MPI_IN_PLACE has been wrong in released libraries, and in others funnels everything
+ * through rank 0. */
 #include "base/memory.h"
 #include "comm/comm_private.h"
-
-enum {
-    /* Two sequences, together no more than 64 in flight: polls slow down beyond. */
-    MOST_RUNNING = 32,
-    /* MPICH has some 2000 communicators in all; the order holds on a shared one too. */
-    MOST_COMMS = 64
-};
 
 enum { NO_ROOT = -1 }; /* message.peer: all ranks are alike */
 
@@ -31,14 +25,14 @@ static bool may_reduce(struct traffic *t, const struct message *m)
 {
     const struct exchange *x = t->x;
 
-    if (!traffic_op(t, PHASE_REDUCE, m)->ready)
+    if (!traffic_op(t, PHASE_REDUCE, m)->ready || !calls_may_start(t, PHASE_REDUCE, m))
         return false;
     return x->sums[m->block].elems == 0 || traffic_take_scratch(t, m->block, 0);
 }
 
 static bool may_return(struct traffic *t, const struct message *m)
 {
-    return traffic_op(t, PHASE_RETURN, m)->ready;
+    return traffic_op(t, PHASE_RETURN, m)->ready && calls_may_start(t, PHASE_RETURN, m);
 }
 
 /* Where the elements from `at` of the block are received. */
@@ -84,13 +78,14 @@ static size_t counts_of(const struct traffic *t, const struct stream *s,
 static void start_reduce(struct traffic *t, const struct message *m, MPI_Request *request)
 {
     struct exchange *x = t->x;
-    float *to = m->peer == x->rank ? scratch_at(t, m->block, m->span.at) : NULL;
+    bool root = m->peer == x->rank;
 
-    mpi_check(t->comm,
-              MPI_Ireduce(x->grads + m->span.offset, to, (int)m->span.elems, MPI_FLOAT,
-                          MPI_SUM, m->peer, t->reductions, request),
-              "MPI_Ireduce");
-    traffic_count(t, m->peer == x->rank ? 0 : m->span.elems * sizeof(float));
+    calls_start(t, m,
+                &(struct call){.kind = REDUCE,
+                               .from = x->grads + m->span.offset,
+                               .to = root ? scratch_at(t, m->block, m->span.at) : NULL},
+                request);
+    traffic_count(t, root ? 0 : m->span.elems * sizeof(float));
 }
 
 static void start_broadcast(struct traffic *t, const struct message *m,
@@ -99,10 +94,12 @@ static void start_broadcast(struct traffic *t, const struct message *m,
     struct exchange *x = t->x;
     size_t copies = m->peer == x->rank ? (size_t)x->ranks - 1 : 0;
 
-    mpi_check(t->comm,
-              MPI_Ibcast(x->params + m->span.offset, (int)m->span.elems, MPI_FLOAT,
-                         m->peer, t->broadcasts[m->peer % t->n_broadcasts], request),
-              "MPI_Ibcast");
+    calls_start(t, m,
+                &(struct call){
+                    .kind = BROADCAST,
+                    .to = x->params + m->span.offset,
+                },
+                request);
     traffic_count(t, m->span.elems * sizeof(float) * copies);
 }
 
@@ -114,11 +111,12 @@ static void start_reduce_scatter(struct traffic *t, const struct message *m,
     int own = t->counts[row + (size_t)x->rank];
     size_t at = m->span.at + (size_t)t->places[row + (size_t)x->rank];
 
-    mpi_check(t->comm,
-              MPI_Ireduce_scatter(
-                  x->grads + m->span.offset, own > 0 ? scratch_at(t, m->block, at) : NULL,
-                  t->counts + row, MPI_FLOAT, MPI_SUM, t->reductions, request),
-              "MPI_Ireduce_scatter");
+    calls_start(t, m,
+                &(struct call){.kind = REDUCE_SCATTER,
+                               .from = x->grads + m->span.offset,
+                               .to = own > 0 ? scratch_at(t, m->block, at) : NULL,
+                               .counts = t->counts + row},
+                request);
     traffic_count(t, (m->span.elems - (size_t)own) * sizeof(float));
 }
 
@@ -129,11 +127,12 @@ static void start_all_gather(struct traffic *t, const struct message *m,
     size_t row = counts_of(t, t->streams[PHASE_RETURN], m);
     size_t own = (size_t)t->counts[row + (size_t)x->rank];
 
-    mpi_check(t->comm,
-              MPI_Iallgatherv(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL,
-                              x->params + m->span.offset, t->counts + row,
-                              t->places + row, MPI_FLOAT, t->broadcasts[0], request),
-              "MPI_Iallgatherv");
+    calls_start(t, m,
+                &(struct call){.kind = ALL_GATHER,
+                               .to = x->params + m->span.offset,
+                               .counts = t->counts + row,
+                               .places = t->places + row},
+                request);
     traffic_count(t, own * ((size_t)x->ranks - 1) * sizeof(float));
 }
 
@@ -144,11 +143,11 @@ static void start_allreduce(struct traffic *t, const struct message *m,
     struct exchange *x = t->x;
     size_t ranks = (size_t)x->ranks;
 
-    mpi_check(t->comm,
-              MPI_Iallreduce(x->grads + m->span.offset,
-                             scratch_at(t, m->block, m->span.at), (int)m->span.elems,
-                             MPI_FLOAT, MPI_SUM, t->reductions, request),
-              "MPI_Iallreduce");
+    calls_start(t, m,
+                &(struct call){.kind = ALLREDUCE,
+                               .from = x->grads + m->span.offset,
+                               .to = scratch_at(t, m->block, m->span.at)},
+                request);
     traffic_count(t, 2 * (ranks - 1) * m->span.elems / ranks * sizeof(float));
 }
 
@@ -190,7 +189,7 @@ static enum status list_phase(struct traffic *t, enum exchange_phase phase)
 
     if (st != ST_OK)
         return st;
-    s->most_running = MOST_RUNNING;
+    s->most_running = CALLS_RUNNING;
     if (phase == PHASE_REDUCE) {
         s->may_start = may_reduce;
         s->start = is_scattered(t)          ? start_reduce_scatter
@@ -230,15 +229,12 @@ static enum status build_counts(struct traffic *t)
 
 enum status collective_build(struct traffic *t)
 {
-    enum status st;
+    enum status st = calls_build(t);
 
-    t->n_broadcasts = t->x->ranks < MOST_COMMS ? t->x->ranks : MOST_COMMS;
-    if (is_scattered(t) || t->x->plan->replicated)
-        t->n_broadcasts = 1;
-    st = memory_alloc((size_t)t->n_broadcasts, sizeof *t->broadcasts, "exchange",
-                      &t->broadcasts);
-    for (int i = 0; i < t->n_broadcasts && st == ST_OK; i++)
-        t->broadcasts[i] = MPI_COMM_NULL;
+    if (st == ST_OK)
+        st = memory_alloc((size_t)t->n_comms, sizeof *t->comms, "exchange", &t->comms);
+    for (int i = 0; i < t->n_comms && st == ST_OK; i++)
+        t->comms[i] = MPI_COMM_NULL;
     if (st == ST_OK)
         st = list_phase(t, PHASE_REDUCE);
     if (st == ST_OK)

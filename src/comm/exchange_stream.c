@@ -486,7 +486,8 @@ static void free_tables(struct traffic *t)
     free(t->arrivals);
     free(t->counts);
     free(t->places);
-    free(t->broadcasts);
+    free(t->comms);
+    free(t->errands);
     free(t->agree_all);
 }
 
@@ -497,8 +498,8 @@ static void detach(struct exchange *x)
     control_run(t->comm, start_detach, t);
     control_free_comm(t->comm, &t->reductions);
     control_free_comm(t->comm, &t->agreements);
-    for (int i = 0; i < t->n_broadcasts && t->broadcasts; i++)
-        control_free_comm(t->comm, &t->broadcasts[i]);
+    for (int i = 0; i < t->n_comms && t->comms; i++)
+        control_free_comm(t->comm, &t->comms[i]);
     free_tables(t);
     free(t);
     x->traffic = NULL;
@@ -522,8 +523,8 @@ static enum status attach(struct exchange *x)
         return st; /* exchange_free detaches what there is */
     t->reductions = control_new_comm(t->comm);
     t->agreements = control_new_comm(t->comm);
-    for (int i = 0; i < t->n_broadcasts; i++)
-        t->broadcasts[i] = control_new_comm(t->comm);
+    for (int i = 0; i < t->n_comms; i++)
+        t->comms[i] = control_new_comm(t->comm);
     control_run(t->comm, start_attach, t);
     return ST_OK;
 }

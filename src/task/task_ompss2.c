@@ -265,9 +265,10 @@ static void register_dependencies(void *args, void *bounds, void *handler)
         nanos6_register_readwrite_depinfo(handler, sentinel(t->out[i]), 1, 0);
 }
 
+/* From below up to 0, which tasks of TAMPI have: calls and polls go first. */
 static void read_priority(void *args, nanos6_priority_t *priority)
 {
-    *priority = ((struct parcel *)args)->priority;
+    *priority = ((struct parcel *)args)->priority - TASK_PRIORITY_MAX;
 }
 
 static nanos6_task_info_t *type_of(const char *label)

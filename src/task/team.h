@@ -16,7 +16,7 @@
 
 struct team {
     int seats;
-    int workers; /* threads that run bodies */
+    int workers;  /* threads that run bodies */
     bool running; /* within task_run() */
     struct records records;
     uint64_t spawned; /* since task_run */
@@ -38,7 +38,8 @@ struct record *team_add(const struct task *t, int *priority);
 /* By the creator, when `unfinished` is 0. */
 void team_window_close(void);
 
-/* Runs the body, records it in the trace and counts it at the seat; the record's part is still to be taken. */
+/* Runs the body, records it in the trace and counts it at the seat; the record's part is
+ * still to be taken. */
 void team_run_body(struct record *r, int seat, struct task_event event);
 /* Takes one part of the record and forgets it. True when that was a task's last part;
  * *left is then the number of tasks unfinished. */

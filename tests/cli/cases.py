@@ -23,7 +23,7 @@ from array import array
 
 sys.dont_write_bytecode = True
 WEFT, TMP, SOURCE = (os.environ[k] for k in ("WEFT", "WEFT_TMP", "WEFT_SOURCE"))
-MPI = os.environ.get("WEFT_COMM", "mpi") == "mpi"
+MPI = os.environ.get("WEFT_COMM") != "serial"
 MPIRUN = os.path.join(SOURCE, "tests", "support", "mpirun")
 VOCAB = os.environ.get("WEFT_VOCAB") or os.path.join(SOURCE, "vocab", "vocab.bpe")
 TINY = "L=1,H=1,C=4,T=8"

@@ -40,7 +40,7 @@ def main():
         print(f"only {len(commands)} commands found")
         return 1
     for command in commands:
-        if command.startswith("mpirun") and os.environ.get("WEFT_COMM") != "mpi":
+        if command.startswith("mpirun") and os.environ.get("WEFT_COMM") == "serial":
             continue
         r = subprocess.run(["sh", "-c", command], cwd=TMP, env={**os.environ, "PATH": path},
                            capture_output=True, check=False)

@@ -13,7 +13,7 @@ import sys
 WEFT = os.environ["WEFT"]
 TMP = os.environ["WEFT_TMP"]
 MPIRUN = os.path.join(os.environ["WEFT_SOURCE"], "tests/support/mpirun")
-HAS_MPI = os.environ.get("WEFT_COMM") == "mpi"
+HAS_MPI = os.environ.get("WEFT_COMM") != "serial"
 STEPS = 24
 bad = []
 

@@ -19,11 +19,13 @@
  * root, tag; what does not apply is -1. Where each rank has a count of its own, their sum
  * stands as the count and all of them behind the operation: sum[16,0,32]. Iallgather has
  * the type there: double, words (of 64 bits) or other. Communicators are numbered in the
- * order in which they were made: 0 is the world. Not for several threads: the program
- * calls MPI from one.
+ * order in which they were made: 0 is the world. Several threads may call, as TAMPI's
+ * tasks do; a collective that is held back then holds only those of its own thread.
  */
 #include <inttypes.h>
 #include <mpi.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -34,20 +36,21 @@
 enum { MAX_COMMS = 4096 };
 
 static FILE *out;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards what is not atomic */
 static struct {
     MPI_Comm comm;
     int number;
 } comms[MAX_COMMS];
 static int n_comms, next_number;
-static uint64_t started, completed;
+static _Atomic uint64_t started, completed;
 static uint64_t seed = 1;
 static double delay_ms, delay_left_ms;
-static long step = -1;
+static atomic_long step = -1;
 
 /* Collectives that can be held back, and how many there were in this step. */
 static struct {
     const char *name;
-    long n;
+    atomic_long n;
 } calls[] = {{"Ireduce", 0},
              {"Ibcast", 0},
              {"Iallreduce", 0},
@@ -56,7 +59,7 @@ static struct {
 enum { N_CALLS = sizeof calls / sizeof calls[0] };
 
 static struct {
-    bool wanted;
+    atomic_bool wanted;
     char call[32];
     long which, step;
     double ms;
@@ -82,7 +85,8 @@ static int64_t now_us(void)
     return (int64_t)t.tv_sec * 1000000 + t.tv_nsec / 1000;
 }
 
-static int add_comm(MPI_Comm comm)
+/* Under lock. */
+static int append_comm(MPI_Comm comm)
 {
     if (n_comms == MAX_COMMS) {
         fprintf(stderr, "pmpi_log: more than %d communicators\n", MAX_COMMS);
@@ -93,19 +97,36 @@ static int add_comm(MPI_Comm comm)
     return next_number++;
 }
 
+static int add_comm(MPI_Comm comm)
+{
+    pthread_mutex_lock(&lock);
+    int number = append_comm(comm);
+
+    pthread_mutex_unlock(&lock);
+    return number;
+}
+
 static int comm_number(MPI_Comm comm)
 {
-    for (int i = 0; i < n_comms; i++)
+    int number = -1;
+
+    pthread_mutex_lock(&lock);
+    for (int i = 0; i < n_comms && number < 0; i++)
         if (comms[i].comm == comm)
-            return comms[i].number;
-    return add_comm(comm);
+            number = comms[i].number;
+    if (number < 0)
+        number = append_comm(comm);
+    pthread_mutex_unlock(&lock);
+    return number;
 }
 
 static void drop_comm(MPI_Comm comm)
 {
+    pthread_mutex_lock(&lock);
     for (int i = 0; i < n_comms; i++)
         if (comms[i].comm == comm)
             comms[i--] = comms[--n_comms];
+    pthread_mutex_unlock(&lock);
 }
 
 static void line(const char *call, int comm, const char *op, long count, int size,
@@ -178,20 +199,29 @@ static void sleep_ms(double ms)
     nanosleep(&t, NULL);
 }
 
+static void delay_one_in(double most)
+{
+    double ms = 0;
+
+    pthread_mutex_lock(&lock);
+    if (delay_ms > 0 && random_unit() * most < 1)
+        ms = delay_ms * random_unit();
+    if (ms > delay_left_ms)
+        ms = 0;
+    delay_left_ms -= ms;
+    pthread_mutex_unlock(&lock);
+    if (ms > 0)
+        sleep_ms(ms);
+}
+
 static void delay(void)
 {
-    double ms = delay_ms * random_unit();
-
-    if (delay_ms <= 0 || delay_left_ms < ms)
-        return;
-    delay_left_ms -= ms;
-    sleep_ms(ms);
+    delay_one_in(1);
 }
 
 static void delay_test(void)
 {
-    if (delay_ms > 0 && random_unit() < 1.0 / 16)
-        delay();
+    delay_one_in(16);
 }
 
 /* Once true, for the call that is to be held back. */
@@ -201,8 +231,7 @@ static bool is_held(const char *call, long which, MPI_Comm comm)
         strcmp(hold.call, call) != 0 ||
         (hold.comm >= 0 && hold.comm != comm_number(comm)))
         return false;
-    hold.wanted = false;
-    return true;
+    return atomic_exchange(&hold.wanted, false);
 }
 
 static void hold_collective(const char *call, MPI_Comm comm)
@@ -241,9 +270,8 @@ static int cancel_held(void *state, int complete)
     return MPI_SUCCESS;
 }
 
-/* Sends the held message when it is due, and tells the program when it has gone. A
- * program that waits instead of testing would wait for ever. */
-static void move_held(void)
+/* Under lock. */
+static void move_held_locked(void)
 {
     int flag = 0;
 
@@ -261,6 +289,16 @@ static void move_held(void)
         return;
     held.runs = false;
     PMPI_Grequest_complete(held.seen);
+}
+
+/* Sends the held message when it is due, and tells the program when it has gone. A
+ * program that waits instead of testing would wait for ever. */
+static void move_held(void)
+{
+    if (pthread_mutex_trylock(&lock) != 0)
+        return;
+    move_held_locked();
+    pthread_mutex_unlock(&lock);
 }
 
 static double number_of(const char *name, double otherwise)
@@ -406,6 +444,7 @@ int MPI_Isend(const void *buf, int count, MPI_Datatype type, int dest, int tag,
     started++;
     call_line("Isend", comm, MPI_OP_NULL, count, type, dest, tag);
     if (is_held("Isend", tag, comm)) {
+        pthread_mutex_lock(&lock);
         held.waits = true;
         held.due_us = now_us() + (int64_t)(hold.ms * 1000);
         held.buf = buf;
@@ -417,6 +456,7 @@ int MPI_Isend(const void *buf, int count, MPI_Datatype type, int dest, int tag,
         int code = PMPI_Grequest_start(query_held, free_held, cancel_held, NULL, request);
 
         held.seen = *request;
+        pthread_mutex_unlock(&lock);
         return code;
     }
     return PMPI_Isend(buf, count, type, dest, tag, comm, request);
@@ -556,6 +596,15 @@ static void complete(const char *call, int n)
         return;
     completed += (uint64_t)n;
     line(call, -1, "-", n, -1, -1, -1);
+}
+
+int MPI_Grequest_start(MPI_Grequest_query_function *query,
+                       MPI_Grequest_free_function *release,
+                       MPI_Grequest_cancel_function *cancel, void *state,
+                       MPI_Request *request)
+{
+    started++;
+    return PMPI_Grequest_start(query, release, cancel, state, request);
 }
 
 int MPI_Test(MPI_Request *request, int *flag, MPI_Status *status)
