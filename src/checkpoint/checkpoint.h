@@ -142,6 +142,7 @@ MUST_USE enum status model_check_numbers(const struct model_file *f,
 struct model_write_options {
     enum dtype dtype;                  /* MODEL_NATIVE: fp32 only; llm.c: no fp16 */
     const struct tokenizer *tokenizer; /* to go with it; NULL: none */
+    bool head; /* GGUF: the token embedding once more, as head; else not looked at */
 };
 /* Writes an opened model in another format. Memory: the largest tensor and some buffers.
  * Nothing stands under `out` before all of it is on the disk. LOCAL, by the caller only.

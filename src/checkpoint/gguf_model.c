@@ -359,14 +359,11 @@ static uint64_t stored_bytes(const struct shape *s, enum tensor_kind kind, enum 
     return (uint64_t)rows * cols * dtype_bytes(stored_type(kind, d));
 }
 
-static enum status put_info(void *arg, enum tensor_kind kind, size_t layer)
+static void put_named(struct head_writer *h, const char *name, enum tensor_kind kind)
 {
-    struct head_writer *h = arg;
-    char name[TENSOR_NAME_BYTES];
     size_t rows, cols;
 
     stored_dims(h->shape, kind, &rows, &cols);
-    naming_put(&names, kind, layer, name);
     put_text(h->out, name, strlen(name));
     put_u32(h->out, tensor_table[kind].decays ? 2 : 1);
     put_u64(h->out, cols);
@@ -376,11 +373,19 @@ static enum status put_info(void *arg, enum tensor_kind kind, size_t layer)
     put_u64(h->out, h->at);
     h->at += round_up(stored_bytes(h->shape, kind, h->dtype), GGUF_ALIGNMENT);
     h->n_tensors++;
+}
+
+static enum status put_info(void *arg, enum tensor_kind kind, size_t layer)
+{
+    char name[TENSOR_NAME_BYTES];
+
+    naming_put(&names, kind, layer, name);
+    put_named(arg, name, kind);
     return ST_OK;
 }
 
 /* Keys and list of tensors; the counts that stand before them go to h. */
-static enum status make_head(struct head_writer *h, const struct tokenizer *t,
+static enum status make_head(struct head_writer *h, const struct model_write_options *o,
                              char **text, size_t *bytes)
 {
     enum status st;
@@ -389,9 +394,11 @@ static enum status make_head(struct head_writer *h, const struct tokenizer *t,
     if (!h->out)
         return fail(ST_NOMEM, "no memory for the head of a GGUF file");
     put_shape_keys(h);
-    st = put_tokenizer(h, t);
+    st = put_tokenizer(h, o->tokenizer);
     if (st == ST_OK)
         st = each_by_layer(h->shape, put_info, h);
+    if (o->head)
+        put_named(h, names.head, WTE);
     int bad = ferror(h->out);
     if ((fclose(h->out) != 0 || bad) && st == ST_OK)
         st = fail(ST_NOMEM, "no memory for the head of a GGUF file");
@@ -427,7 +434,7 @@ static enum status write_gguf(const char *path, const struct weight_source *sour
     char tmp[PATH_BYTES];
     char *head = NULL;
     size_t bytes = 0;
-    enum status st = make_head(&h, o->tokenizer, &head, &bytes);
+    enum status st = make_head(&h, o, &head, &bytes);
 
     if (st == ST_OK && snprintf(tmp, sizeof tmp, "%s.tmp", path) >= (int)sizeof tmp)
         st = fail(ST_IO, "%s: path too long", path);
@@ -447,6 +454,8 @@ static enum status write_gguf(const char *path, const struct weight_source *sour
             st = put_padding(&b.w);
         if (st == ST_OK)
             st = each_by_layer(&source->shape, put_body, &b);
+        if (st == ST_OK && o->head)
+            st = put_body(&b, WTE, 0);
         st = weight_writer_end(&b.w, st);
         st = commit_path(tmp, path, st);
     }

@@ -12,7 +12,7 @@
 struct settings {
     const char *from, *out, *vocab;
     int to, dtype;
-    bool help;
+    bool head, help;
 };
 
 /* The tokenizer that goes with the model: as asked, or as found with it, or NULL. */
@@ -31,7 +31,7 @@ static enum status convert(const struct settings *s)
 {
     static const char *const words[MODEL_KINDS] = {"checkpoint", "llm.c model",
                                                    "Hugging Face folder", "GGUF file"};
-    struct model_write_options o = {.dtype = (enum dtype)s->dtype};
+    struct model_write_options o = {.dtype = (enum dtype)s->dtype, .head = s->head};
     struct tokenizer *tokenizer = NULL;
     struct model_file file;
     enum status st = model_open(s->from, &file);
@@ -68,6 +68,10 @@ enum status cmd_convert(int argc, char **argv, int *exit_code)
         {"vocab", OPTION_TEXT, &s.vocab, "PATH",
          "GPT-2's merge table (vocab.bpe), for a model that has no tokenizer with it", 0,
          0},
+        {"head", OPTION_SWITCH, &s.head, NULL,
+         "gguf: the token embedding once more as output.weight, which llama.cpp needed "
+         "before March 2025",
+         0, 0},
         {"help", OPTION_SWITCH, &s.help, NULL, "this text", 0, 0},
         {0},
     };
@@ -95,6 +99,8 @@ enum status cmd_convert(int argc, char **argv, int *exit_code)
     if (!s.from || !s.out || s.to < 0)
         return fail(ST_USAGE,
                     "convert: needs --from, --to and --out; see weft help convert");
+    if (s.head && s.to != MODEL_GGUF)
+        return fail(ST_USAGE, "--head: needs --to gguf");
     if (file_exists(s.out))
         return fail(ST_USAGE, "%s: is already there; needs a new name", s.out);
     return convert(&s);

@@ -109,7 +109,7 @@ static void convert(const char *from, enum model_kind to, const char *out)
     struct model_file f;
 
     if (model_open(from, &f) != ST_OK ||
-        model_convert(&f, to, out, &(struct model_write_options){DTYPE_FP32, NULL}) !=
+        model_convert(&f, to, out, &(struct model_write_options){.dtype = DTYPE_FP32}) !=
             ST_OK)
         fail_msg("%s", fail_text());
 }
@@ -152,7 +152,7 @@ static void every_bit_survives_all_formats(void **arg)
         params = p;
         fill_bits(&layout, params);
         assert_int_equal(model_write(&layout, params, MODEL_LLMC, text("%s/0", folder),
-                                     &(struct model_write_options){DTYPE_FP32, NULL}),
+                                     &(struct model_write_options){.dtype = DTYPE_FP32}),
                          ST_OK);
         for (int i = 0; i < WAYS; i++)
             convert(text("%s/%d", folder, i), ways[i], text("%s/%d", folder, i + 1));
@@ -196,7 +196,7 @@ static void not_finite_numbers_are_counted(void **arg)
     params[layout_slice(&layout, LN2B, 1)->offset + 3] = NAN;
     params[layout_slice(&layout, LNFB, 0)->offset] = -INFINITY;
     assert_int_equal(model_write(&layout, params, MODEL_GGUF, path,
-                                 &(struct model_write_options){DTYPE_BF16, NULL}),
+                                 &(struct model_write_options){.dtype = DTYPE_BF16}),
                      ST_OK);
     assert_int_equal(model_open(path, &f), ST_OK);
     assert_int_equal(model_check_numbers(&f, &n), ST_OK);
