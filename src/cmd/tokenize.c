@@ -35,6 +35,7 @@
 #include "cmd/tokenize_progress.h"
 #include "data/shards.h"
 #include "data/tokenizer.h"
+#include "data/vocabulary.h"
 
 enum { JOB_BYTES = 1 << 20, MAX_THREADS = 1024 };
 static const double save_every_s = 2; /* how much work a killed run loses */
@@ -42,7 +43,7 @@ static const char *const split_names[SPLITS] = {"train", "val"};
 
 struct settings {
     const char *vocab, *out, *name, *field;
-    bool chars, bytes, force, quiet, help;
+    bool chars, bytes, special, force, quiet, help;
     double val_fraction;
     size_t shard_tokens, threads;
 };
@@ -71,6 +72,8 @@ static enum status check_settings(const struct settings *s, int n_inputs)
                     "tokenize: found %d of --vocab PATH (a GPT-2 merge table; "
                     "scripts/get-vocab fetches it), --char and --bytes, needs one",
                     kinds);
+    if (s->special && s->chars)
+        return fail(ST_USAGE, "--allow-special: found --char, which has no end-of-text");
     if (!(s->val_fraction >= 0 && s->val_fraction < 1))
         return fail(ST_USAGE, "--val-fraction: found %g, needs 0 <= F < 1",
                     s->val_fraction);
@@ -161,6 +164,7 @@ static enum status make_char_tokenizer(const struct corpus *c, bool show,
 /* A ring of jobs: written <= taken <= filled <= written + n_jobs. */
 struct pool {
     const struct tokenizer *tokenizer;
+    bool special; /* END_OF_TEXT_NAME in a text is the id */
     struct job *jobs;
     size_t n_jobs;
     uint64_t filled, taken, written;
@@ -171,10 +175,30 @@ struct pool {
     size_t n_threads;
 };
 
-static enum status encode_segments(const struct tokenizer *t,
+/* No part is cut within a name: there is no white space in it. */
+static enum status encode_text(const struct pool *p, struct tokenizer_scratch *scratch,
+                               const char *text, size_t bytes, struct token_list *out)
+{
+    const size_t name = sizeof END_OF_TEXT_NAME - 1;
+    const char *end = text + bytes, *at = text, *found = NULL;
+    enum status st = ST_OK;
+
+    while (st == ST_OK && p->special &&
+           (found = memmem(at, (size_t)(end - at), END_OF_TEXT_NAME, name))) {
+        st = tokenizer_encode_with(p->tokenizer, scratch, at, (size_t)(found - at), out);
+        if (st == ST_OK)
+            st = token_list_add(out, (uint32_t)tokenizer_end_of_text(p->tokenizer));
+        at = found + name;
+    }
+    if (st != ST_OK)
+        return st;
+    return tokenizer_encode_with(p->tokenizer, scratch, at, (size_t)(end - at), out);
+}
+
+static enum status encode_segments(const struct pool *p,
                                    struct tokenizer_scratch *scratch, struct job *job)
 {
-    int32_t end_of_text = tokenizer_end_of_text(t);
+    int32_t end_of_text = tokenizer_end_of_text(p->tokenizer);
     enum status st = ST_OK;
 
     job->tokens.count = 0;
@@ -184,8 +208,8 @@ static enum status encode_segments(const struct tokenizer *t,
         if (s->follows && end_of_text >= 0)
             st = token_list_add(&job->tokens, (uint32_t)end_of_text);
         if (st == ST_OK)
-            st = tokenizer_encode_with(t, scratch, job->part.text + s->begin, s->bytes,
-                                       &job->tokens);
+            st = encode_text(p, scratch, job->part.text + s->begin, s->bytes,
+                             &job->tokens);
         if (st != ST_OK) {
             char where[PATH_MAX];
 
@@ -214,7 +238,7 @@ static void *worker(void *arg)
         pthread_mutex_unlock(&p->lock);
         job->st = made;
         if (made == ST_OK)
-            job->st = encode_segments(p->tokenizer, scratch, job);
+            job->st = encode_segments(p, scratch, job);
         else
             (void)snprintf(job->error, sizeof job->error, "no memory for a worker");
         pthread_mutex_lock(&p->lock);
@@ -246,9 +270,12 @@ static void pool_stop(struct pool *p)
 }
 
 /* pool_stop is due after it, whatever it returns. */
-static enum status pool_start(struct pool *p, const struct tokenizer *t, size_t threads)
+static enum status pool_start(struct pool *p, const struct tokenizer *t,
+                              const struct settings *s)
 {
-    *p = (struct pool){.tokenizer = t, .n_jobs = threads + 2};
+    size_t threads = s->threads;
+
+    *p = (struct pool){.tokenizer = t, .special = s->special, .n_jobs = threads + 2};
     pthread_mutex_init(&p->lock, NULL);
     pthread_cond_init(&p->work, NULL);
     pthread_cond_init(&p->done, NULL);
@@ -368,7 +395,7 @@ static enum status encode_all(const struct corpus *c, const struct tokenizer *t,
     struct pool pool;
     double done = 0;
     bool more = true;
-    enum status st = pool_start(&pool, t, s->threads);
+    enum status st = pool_start(&pool, t, s);
 
     corpus_reader_init(&r, c);
     if (st == ST_OK)
@@ -631,8 +658,8 @@ static enum status resume(const struct settings *s, const struct corpus *c,
     bool found;
     enum status st = ST_OK;
 
-    (void)snprintf(options, sizeof options, "weft %s %s %.17g %zu %s", WEFT_VERSION,
-                   s->name, s->val_fraction, s->shard_tokens, s->field);
+    (void)snprintf(options, sizeof options, "weft %s %s %.17g %zu %s %d", WEFT_VERSION,
+                   s->name, s->val_fraction, s->shard_tokens, s->field, s->special);
     if (snprintf(o->progress_path, PATH_MAX, "%s/.%s.progress", s->out, s->name) >=
         PATH_MAX)
         return fail(ST_USAGE, "%s: path too long", s->out);
@@ -773,6 +800,10 @@ enum status cmd_tokenize(int argc, char **argv, int *exit_code)
          .value = &s.field,
          .meta = "NAME",
          .help = "field of the lines of .jsonl files that holds the document"},
+        {.name = "allow-special",
+         .kind = OPTION_SWITCH,
+         .value = &s.special,
+         .help = "<|endoftext|> in a text is end-of-text, else plain text"},
         {.name = "val-fraction",
          .kind = OPTION_NUMBER,
          .value = &s.val_fraction,

@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: MIT
 """What went wrong for people with programs like this one, one test a case: data (D), text (T),
 pathological text (P05). The case's letter and number stand in the test's name. D01 is in
-tests/unit/data/test_shards.c, D10 and D14 are in tokenize_texts.py, T02 in generate.py, export
-(X) in formats.py and ../judge/exported.py.
+tests/unit/data/test_shards.c, D10 and D14 are in tokenize_texts.py, T02 is in
+tests/unit/data/test_tokenizer.c, test_text_out.c and generate.py, export (X) in formats.py and
+../judge/exported.py.
 
 Needs WEFT and WEFT_TMP; what needs GPT-2's table is skipped where there is none, and what needs
 several ranks where the program has no MPI.
@@ -115,16 +116,69 @@ class Data(Case):
                 r = self.train(*args, out=f"r{n}", model=model, ranks=4, code=1)
                 self.assertRegex(r.stderr, r"64 tokens.* 65")
                 continue
-            self.train(*args, out=f"r{n}", model=model, ranks=4)
+            r = self.train(*args, "--trace-data", out=f"r{n}", model=model, ranks=4)
             self.assertEqual(len(self.losses(f"r{n}")), steps)
             self.assertTrue(os.path.exists(self.at(f"r{n}", "checkpoints", "step-000001")))
+            # Token i is i: the last of the rows reads up to token 64.
+            self.assertEqual(self.windows(r.stderr), {0: list(range(0, 64, 8))})
+
+    def test_d03_two_shards(self):
+        """Twelve windows of the first shard, eight of the second; none reaches over the border, and
+        all ranks go on to the second in the same step."""
+        shard(self.at("d", "x_train_000001.bin"), list(range(100)))
+        shard(self.at("d", "x_train_000002.bin"), list(range(65)))
+        r = self.train(self.at("d"), "--batch", 2, "--epochs", 1, "--order", "sequential", "--trace-data",
+                       model=TINY + ",V=128", ranks=4)
+        self.assertEqual(self.windows(r.stderr),
+                         {0: list(range(0, 64, 8)),
+                          1: sorted([*range(64, 96, 8), *range(0, 32, 8)])})
+
+    def test_d15_many_epochs(self):
+        shard(self.at("d", "x_train_000001.bin"), list(range(65)))
+        r = self.train(self.at("d"), "--batch", 2, "--steps", 10, model=TINY + ",V=128", ranks=4)
+        self.assertEqual(len(self.losses("run")), 10)
+        self.assertIn("10 steps = 10.00 epochs", r.stderr)
+        self.assertEqual(len(re.findall(r"epoch \d+", r.stderr)), 9, r.stderr)
+
+    def test_d04_fewer_questions_than_ranks(self):
+        shard(self.at("d", "x_train_000001.bin"), list(range(200)))
+        self.train(self.at("d"), "--batch", 2, "--steps", 1, model=TINY + ",V=256")
+        words = array("H")
+        for i in range(5):
+            example = [i % 4, 4, 3, 11, 12, 13]
+            for e in range(4):
+                example += [2, 100 + e, 200 + e + i]
+            words.extend([65535, 2 * (len(example) + 3), i] + example)
+        with open(self.at("eval5.bin"), "wb") as f:
+            f.write(struct.pack("<256i", 20240522, 1, 5, 42, *[0] * 252) + words.tobytes())
+        found = [self.weft("eval", "--model", self.at("run"), "--multiple-choice", self.at("eval5.bin"),
+                           "--threads", 1, "--json", "--quiet", ranks=ranks).stdout
+                 for ranks in ((1, 4, 8) if MPI else (1,))]
+        self.assertEqual(json.loads(found[0])["multiple_choice"]["examples"], 5)
+        self.assertEqual(set(found), {found[0]})
 
     def test_d06_a_few_lines_of_text(self):
-        shard(self.at("d", "tiny50.bin"), list(range(50)))
+        tiny = self.at("d", "tiny50.bin")
+        large = self.at("l", "x_train_000001.bin")
+        shard(tiny, list(range(50)))
+        shard(large, [i % 64 for i in range(2000)])
         model = "L=1,H=1,C=4,T=64,V=64"
-        r = self.train(self.at("d", "tiny50.bin"), "--batch", 4, model=model, ranks=2, code=1)
-        for word in ("tiny50.bin", "50 tokens", "513", "--batch", "--seq"):
+        r = self.train(tiny, "--batch", 4, model=model, ranks=2, code=1)
+        for word in (tiny, "50 tokens", "513", "--batch", "--seq"):
             self.assertIn(word, r.stderr)
+        self.assertEqual(r.stderr.count("tiny50.bin"), 1)
+        self.assertLess(self.seconds, 5)
+        # For validation.
+        r = self.train(large, "--val", tiny, "--batch", 4, "--eval-every", 1, "--steps", 1, model=model,
+                       ranks=2, code=1)
+        for word in (tiny, "50 tokens", "65", "--seq"):
+            self.assertIn(word, r.stderr)
+        self.assertEqual(r.stderr.count("tiny50.bin"), 1)
+        # As the second of two.
+        shutil.copy(tiny, self.at("l", "x_train_000002.bin"))
+        r = self.train(self.at("l"), "--batch", 4, "--steps", 2, out="two", model=model, ranks=2)
+        self.assertEqual(r.stderr.count("x_train_000002.bin"), 1)
+        self.assertRegex(r.stderr, r"warning: .*x_train_000002\.bin")
 
     def test_d11_ids_outside_the_vocabulary(self):
         for bad in (50257, 50303, 65535):
@@ -196,15 +250,23 @@ class Data(Case):
 
 @unittest.skipUnless(os.path.exists(VOCAB), f"no {VOCAB}; scripts/get-vocab fetches it")
 class Text(Case):
-    def ids(self, data, **how):
-        with open(self.at("text.txt"), "wb") as f:
-            f.write(data)
+    def ids(self, *texts, options=(), **how):
+        names = [self.at(f"text{i}.txt") for i in range(len(texts))]
+        for name, data in zip(names, texts):
+            with open(name, "wb") as f:
+                f.write(data)
         self.weft("tokenize", "--vocab", VOCAB, "--val-fraction", 0, "--threads", 1, "--force", "--out",
-                  self.at("t"), self.at("text.txt"), **how)
+                  self.at("t"), *options, *names, **how)
         return read_shard(self.at("t", "text_train_000001.bin"))
 
-    def test_t01_special_tokens_are_plain_text(self):
-        self.assertEqual(self.ids(b"A<|endoftext|>B"), [32, 27, 91, 437, 1659, 5239, 91, 29, 33])
+    def test_t01_special_tokens(self):
+        text = b"A<|endoftext|>B"
+        plain = [32, 27, 91, 437, 1659, 5239, 91, 29, 33]
+        self.assertEqual(self.ids(text), plain)
+        self.assertEqual(self.ids(text, text), [*plain, 50256, *plain])
+        special = ["--allow-special"]
+        self.assertEqual(self.ids(text, options=special), [32, 50256, 33])
+        self.assertEqual(self.ids(text, text, options=special), [32, 50256, 33, 50256, 32, 50256, 33])
 
     def test_p05_long_runs(self):
         def small_stack():

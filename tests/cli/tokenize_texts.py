@@ -133,7 +133,7 @@ class Tokenize(unittest.TestCase):
     def test_help(self):
         done = subprocess.run([WEFT, "tokenize", "--help"], stdout=subprocess.PIPE, check=True)
         for option in ["--vocab", "--char", "--bytes", "--val-fraction", "--shard-tokens", "--threads",
-                       "--field", "--name", "--force", "--quiet", "--out"]:
+                       "--field", "--allow-special", "--name", "--force", "--quiet", "--out"]:
             self.assertIn(option, done.stdout.decode())
 
     def test_quiet(self):
@@ -419,6 +419,28 @@ class Tokenize(unittest.TestCase):
         meta = self.meta()
         self.assertEqual((meta["kind"], meta["vocab"], meta["end_of_text"]), ("gpt2", 50257, 50256))
         self.assertEqual(meta["table_path"], str(VOCAB.resolve()))
+
+    def test_special_tokens(self):
+        mark = b"<|endoftext|>"
+        texts = [b"one  " + mark + b"  two\n" + mark + mark + b"three" + mark, mark, b"<|endoftext|", b"end"]
+        files = [self.file(f"{i}.txt", text) for i, text in enumerate(texts)]
+        args = ["--bytes", "--val-fraction", "0", "--threads", "2", "--out", self.out, *files]
+        weft(*args)
+        self.assertEqual(read_split(self.out, "train").count(256), 3)
+        weft(*args, "--allow-special", "--force")
+        needed = []
+        for i, text in enumerate(texts):
+            needed += [256] * (i > 0)
+            for k, part in enumerate(text.split(mark)):
+                needed += [256] * (k > 0) + list(part)
+        self.assertEqual(read_split(self.out, "train"), needed)
+        # Wherever parts are cut.
+        long = (b"a word " + mark + b"\n") * 200_000
+        weft("--bytes", "--val-fraction", "0", "--allow-special", "--force", "--out", self.out,
+             self.file("long.txt", long))
+        self.assertEqual(len(read_split(self.out, "train")), len(long) - 12 * 200_000)
+        self.fails(2, "--allow-special: found --char", "--char", "--allow-special", "--out", self.out,
+                   files[0])
 
     def test_gpt2_keeps_every_byte(self):
         if not VOCAB.exists():
