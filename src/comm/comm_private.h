@@ -201,7 +201,9 @@ void traffic_count(struct traffic *t, size_t bytes);
 enum status rows_attach(struct exchange_rows *r);
 void rows_detach(struct exchange_rows *r);
 void rows_start(struct exchange_rows *r);
-bool rows_advance(struct comm *c); /* communication thread */
+/* Communication thread. */
+bool rows_advance(struct comm *c);
+bool rows_on_their_way(const struct comm *c);
 
 /* ---- calls_mpi.c, calls_tampi.c: who makes the collective engine's calls ----
  *

@@ -16,7 +16,14 @@
 
 enum { WATCH_TAG = 31000, WATCHERS = 2 };
 
-enum waiting { FOR_NOTHING, FOR_REDUCTION, FOR_RETURN, FOR_AGREEMENT, FOR_CONTROL };
+enum waiting {
+    FOR_NOTHING,
+    FOR_REDUCTION,
+    FOR_RETURN,
+    FOR_ROWS,
+    FOR_AGREEMENT,
+    FOR_CONTROL
+};
 
 struct beat {
     uint64_t step, moves;     /* moves: messages that have come or gone */
@@ -81,6 +88,8 @@ static void look_at_self(struct comm *c, struct beat *b)
         if (!b->waiting && t->agree_request != MPI_REQUEST_NULL)
             b->waiting = FOR_AGREEMENT;
     }
+    if (!b->waiting && rows_on_their_way(c))
+        b->waiting = FOR_ROWS;
     if (!b->waiting && c->controls)
         b->waiting = FOR_CONTROL;
 }
@@ -166,9 +175,11 @@ static void say_missing(const struct comm *c, int rank, char *out, size_t out_by
         (void)snprintf(out, out_bytes, "the %s of block %llu",
                        by->waiting == FOR_REDUCTION ? "reduction" : "return",
                        (unsigned long long)by->block);
+    else if (by && by->waiting == FOR_ROWS)
+        (void)snprintf(out, out_bytes, "the exchange of the embedding's rows");
     else
         (void)snprintf(out, out_bytes, "%s",
-                       stages[(by ? by : &w->of[rank].beat)->stage]);
+                       stages[(by ? by : &w->of[c->rank].beat)->stage]);
 }
 
 static uint64_t furthest_step(const struct comm *c)

@@ -159,6 +159,14 @@ bool rows_advance(struct comm *c)
     return moved;
 }
 
+bool rows_on_their_way(const struct comm *c)
+{
+    for (const struct rows_traffic *t = c->rows; t; t = t->next)
+        if (t->n_requests > 0)
+            return true;
+    return false;
+}
+
 static void start_attach(struct control *op)
 {
     struct rows_traffic *t = op->args;

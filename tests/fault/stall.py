@@ -49,7 +49,8 @@ def stopped(name, rank, limit, within, goes_on):
         code = job.end(120)
     text = text_of(path)
     said = re.search(r"step (\d+): rank (\d+) \(host (\S+), pid (\d+)\) has not entered "
-                     r"the (reduction of block|return of block|agreement)", text)
+                     r"the (reduction of block|return of block|agreement|exchange of the "
+                     r"embedding's rows)", text)
     if not said or int(said.group(2)) != rank or int(said.group(4)) != victim:
         bad.append("rank %d, pid %d, is not named" % (rank, victim))
     if goes_on:
