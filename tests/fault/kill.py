@@ -164,7 +164,7 @@ def interrupted_saves(ranks, folder, rounds, longest=0.3):
     out = os.path.join(folder, name)
     rng = random.Random(ranks)
     bad = []
-    seen = 0
+    seen = cut_short = 0
     for i in range(rounds + 1):
         last = i == rounds
         path = os.path.join(TMP, "%s.log" % os.path.basename(folder + name))
@@ -193,6 +193,7 @@ def interrupted_saves(ranks, folder, rounds, longest=0.3):
         wrong = whole(out)
         if wrong:
             bad.append("round %d: %s" % (i, wrong))
+        cut_short += bool(leftovers(out))
         newest = checkpoints(out)[-1:]
         seen = int(newest[0][5:]) if newest else 0
         if bad:
@@ -201,6 +202,8 @@ def interrupted_saves(ranks, folder, rounds, longest=0.3):
     if steps != list(range(1, len(steps) + 1)) or len(steps) != seen:
         bad.append("metrics.jsonl: %d lines, last step %s, needs every step once to %d" %
                    (len(steps), steps[-1:], seen))
+    print("%s: %d kills, %d of them in the middle of a save; %d steps" %
+          (out, rounds, cut_short, seen))
     return bad + ["left over: " + path for path in leftovers(out)]
 
 
