@@ -3,9 +3,11 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 static const size_t huge_page_bytes = (size_t)2 << 20;
 
@@ -69,6 +71,18 @@ enum status arena_init(struct arena *a, size_t bytes, const char *what)
 
     *a = (struct arena){.base = base, .size_bytes = st == ST_OK ? bytes : 0};
     return st;
+}
+
+size_t memory_resident_bytes(void)
+{
+    size_t pages = 0;
+    FILE *file = fopen("/proc/self/statm", "re");
+
+    if (!file || fscanf(file, "%*s %zu", &pages) != 1)
+        pages = 0;
+    if (file)
+        fclose(file);
+    return pages * (size_t)sysconf(_SC_PAGESIZE);
 }
 
 void *arena_take(struct arena *a, size_t bytes)

@@ -23,6 +23,8 @@ void memory_unmap(void *ptr, size_t bytes); /* NULL is allowed */
  * it; fd -1: over memory of its own. The descriptor may be closed afterwards. */
 MUST_USE enum status memory_map_file(int fd, size_t bytes, const char *what, void **out);
 size_t memory_mapped_bytes(size_t bytes);
+/* Of this process in memory now, with shared pages; 0 when the system does not tell. */
+size_t memory_resident_bytes(void);
 
 /* Bump allocator over one mapping: sized up front, freed as a whole. */
 struct arena {

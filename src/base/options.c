@@ -450,7 +450,7 @@ void options_print_help(const struct option_row *table)
         return;
     }
     for (const struct option_row *row = table; row->name; row++) {
-        char left[64];
+        char left[128];
         char value[256];
 
         (void)snprintf(left, sizeof left, "--%s%s%s", row->name, row->meta ? " " : "",

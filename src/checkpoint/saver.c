@@ -36,7 +36,8 @@ struct saver {
     struct owned own;
     struct piece *pieces; /* of one section */
     size_t n_pieces;
-    float *copy;       /* sections one after another */
+    float *memory;     /* for copies; NULL without `background` */
+    float *copy;       /* sections one after another; NULL: this save does without */
     atomic_size_t bad; /* least number of a piece with a number that is not finite */
 
     struct run_state state; /* of the checkpoint being written */
@@ -88,7 +89,7 @@ static enum status build(struct saver *s)
                           &s->sums);
     if (st == ST_OK && s->options.background)
         st = memory_map(copy_bytes(&s->own), "the copy for checkpoints", &copy);
-    s->copy = copy;
+    s->memory = copy;
     return st;
 }
 
@@ -119,11 +120,17 @@ void saver_free(struct saver *s)
     if (!s)
         return;
     require(s->phase == IDLE);
-    memory_unmap(s->copy, copy_bytes(&s->own));
+    memory_unmap(s->memory, copy_bytes(&s->own));
     owned_release(&s->own);
     free(s->pieces);
     free(s->sums);
     free(s);
+}
+
+void saver_prepare(struct saver *s, bool beside)
+{
+    require(s->phase == IDLE);
+    s->copy = beside ? s->memory : NULL;
 }
 
 size_t saver_pieces(const struct saver *s)

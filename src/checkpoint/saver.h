@@ -3,6 +3,7 @@
  * What a rank owns is copied between two steps; the copy is written, synced and given its
  * name (checkpoint.h says in which order) by a thread, while steps go on:
  *
+ *     saver_prepare(s, true);
  *     for (i = 0; i < saver_pieces(s); i++)
  *         saver_copy(s, i);              any worker; different pieces at the same time
  *     st = saver_start(s, &state);       COLLECTIVE
@@ -26,16 +27,19 @@ struct saver_options {
     const char *config_text;     /* the resolved options, as saved in config.ini */
     const char *tokens_json;     /* path of a file to copy in, or NULL */
     size_t keep;                 /* for checkpoint_prune, after each */
-    /* Memory of 12 bytes an owned element is taken for the copy. Without it a save is
-     * done when saver_start and saver_wait have returned, and pieces are looked at only.
-     */
-    bool background;
+    bool background; /* memory of 12 bytes an owned element is taken for copies */
 };
 
 /* COLLECTIVE; status agreed. */
 MUST_USE enum status saver_new(struct comm *c, const struct saver_options *options,
                                struct saver **out);
 void saver_free(struct saver *s); /* not while one is being written; NULL allowed */
+
+/* How the next save is done: from a copy and by a thread, or (always so without
+ * `background`) from where the state lies, which must not change before saver_wait has
+ * returned; its pieces are looked at only. LOCAL, the same on all ranks; no save is
+ * running. */
+void saver_prepare(struct saver *s, bool beside);
 
 /* Copies piece i and looks for numbers that are not finite. LOCAL; no save is running,
  * and the parameters are those of the step. */

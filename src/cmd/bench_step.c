@@ -53,18 +53,6 @@ struct step_bench {
 
 /* ---- running ---- */
 
-static size_t resident_bytes(void)
-{
-    size_t pages = 0;
-    FILE *file = fopen("/proc/self/statm", "r");
-
-    if (!file || fscanf(file, "%*s %zu", &pages) != 1)
-        pages = 0;
-    if (file)
-        fclose(file);
-    return pages * (size_t)sysconf(_SC_PAGESIZE);
-}
-
 static size_t most_resident_bytes(void)
 {
     struct rusage usage;
@@ -445,7 +433,7 @@ static enum status prepare(struct step_bench *s)
 static enum status measure(struct step_bench *s, const char *json)
 {
     s->st = prepare(s);
-    s->start_bytes = resident_bytes();
+    s->start_bytes = memory_resident_bytes();
     if (s->st == ST_OK)
         s->st = engine_new(s->comm, &s->eo, &s->engine);
     if (s->st == ST_OK)

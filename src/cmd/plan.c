@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/memory.h"
 #include "base/options.h"
 #include "cmd/cmd.h"
 #include "engine/trainer.h"
@@ -16,7 +17,7 @@
 
 enum { MOST_RANKS = 4096, MOST_WORKERS = 4096, MOST_SEQUENCES = 1 << 24 };
 
-/* Share of the multiply-add peak that forward and backward reach: docs/BENCHMARKS.md. */
+/* Share of the multiply-add peak that forward and backward reach. */
 static const double usual_efficiency = 0.6;
 static const double measuring_s = 0.05;
 
@@ -279,7 +280,7 @@ static void print_help(const struct option_row *table)
 
 static enum status run(const struct plan_arguments *a)
 {
-    struct forecast f = {.tables = !a->brief};
+    struct forecast f = {.tables = !a->brief, .program_bytes = memory_resident_bytes()};
     enum status st = read_job(a, &f);
 
     if (st == ST_OK)

@@ -21,6 +21,7 @@ struct forecast {
     double rank_flops;  /* a rank computes with, per second; 0: not known */
 
     struct engine_plan plan; /* of rank 0 */
+    size_t program_bytes;    /* in memory before anything is made */
     struct cost cost;
 
     /* With the tables; each strategy with its own best block size, unless that is given.

@@ -80,10 +80,11 @@ static void print_takes(const struct forecast *f)
            strategy_ops(f->o.strategy)->name, p->rounds, plural((size_t)p->rounds),
            p->imbalance);
     printf("memory    rank 0: parameters %.1f + gradients %.1f + moments %.1f + "
-           "activations %.1f + scratch %.1f%s = %.1f MB\n",
+           "activations %.1f + scratch %.1f%s + program %.1f = %.1f MB\n",
            1e-6 * (double)p->params, 1e-6 * (double)p->grads, 1e-6 * (double)p->moments,
            1e-6 * (double)p->activations, 1e-6 * (double)p->scratch, texts,
-           1e-6 * (double)(p->total + f->texts_bytes));
+           1e-6 * (double)f->program_bytes,
+           1e-6 * (double)(p->total + f->texts_bytes + f->program_bytes));
     printf("wire      a rank sends up to %.1f MB a step in %llu messages\n",
            1e-6 * (double)f->cost.sent_bytes, (unsigned long long)f->cost.messages);
 }
@@ -166,12 +167,12 @@ static json_t *memory_json(const struct forecast *f)
 {
     const struct engine_plan *p = &f->plan;
 
-    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "parameters",
+    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "parameters",
                      (json_int_t)p->params, "gradients", (json_int_t)p->grads, "moments",
                      (json_int_t)p->moments, "activations", (json_int_t)p->activations,
                      "scratch", (json_int_t)p->scratch, "texts",
-                     (json_int_t)f->texts_bytes, "total",
-                     (json_int_t)(p->total + f->texts_bytes));
+                     (json_int_t)f->texts_bytes, "program", (json_int_t)f->program_bytes,
+                     "total", (json_int_t)(p->total + f->texts_bytes + f->program_bytes));
 }
 
 static json_t *job_json(const struct forecast *f)

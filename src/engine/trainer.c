@@ -21,14 +21,6 @@
 
 enum { LOG_LINES_WANTED = 50 };
 
-/* Saves the state of this step, and waits until it is safe. */
-static enum status save(struct trainer *t)
-{
-    enum status st = trainer_save_begin(t);
-
-    return st == ST_OK ? trainer_save_wait(t) : st;
-}
-
 static enum status evaluate(struct trainer *t)
 {
     double loss;
@@ -79,7 +71,7 @@ static enum status dropped_step(struct trainer *t, const struct step_result *r,
         struct recorded reason;
 
         note_recorded(&reason, own);
-        enum status saved = save(t);
+        enum status saved = trainer_save_now(t);
         enum status st = comm_agree(t->comm, tell_recorded(&reason));
 
         return st != ST_OK ? st : saved;
@@ -297,7 +289,7 @@ static void train_loop(void *arg)
         bool wanted = stop || last || r.save || evaluated != ST_OK ||
                       due(t->state.step, t->options->save_every);
         if (st == ST_OK && evaluated != ST_NUMERIC && wanted)
-            st = stop || last ? save(t) : trainer_save_begin(t);
+            st = stop || last ? trainer_save_now(t) : trainer_save_begin(t);
         if (st == ST_OK)
             st = evaluated;
         /* After a save, which so does not wait for it. */

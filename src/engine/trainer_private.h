@@ -98,9 +98,14 @@ MUST_USE enum status trainer_banner(struct trainer *t);
 struct checkpoint_view trainer_view(struct trainer *t);
 /* COLLECTIVE, as all of these; status agreed and told. From the training loop. */
 MUST_USE enum status trainer_new_saver(struct trainer *t);
+/* Saves of this run are copied first and written beside the steps. Not the last one,
+ * which nothing follows: it needs no second copy of the state. LOCAL, pure. */
+bool trainer_saves_beside(const struct trainer *t);
 /* Begins to save the state of this step, unless that has been done; waits for a save that
  * is running first. */
 MUST_USE enum status trainer_save_begin(struct trainer *t);
+/* The same for a state that no step will follow; returns when it is safe. */
+MUST_USE enum status trainer_save_now(struct trainer *t);
 /* To the end of a running save, if there is one. */
 MUST_USE enum status trainer_save_wait(struct trainer *t);
 /* Before a step: this rank's part of a save may be done. LOCAL. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Checkpoints of a run: when one begins, what it costs, how it ends. Between the steps
- * the state is copied, by all workers; the rest is the saver's. */
+ * the state is copied, by all workers (not for the last one); the rest is the saver's. */
 #include "engine/trainer_private.h"
 
 #include <inttypes.h>
@@ -19,6 +19,11 @@ struct checkpoint_view trainer_view(struct trainer *t)
     return view;
 }
 
+bool trainer_saves_beside(const struct trainer *t)
+{
+    return t->options->save == 0 && t->options->save_every != 0;
+}
+
 enum status trainer_new_saver(struct trainer *t)
 {
     const struct train_options *o = t->options;
@@ -28,7 +33,7 @@ enum status trainer_new_saver(struct trainer *t)
                                           .tokens_json =
                                               t->meta.path[0] ? t->meta.path : NULL,
                                           .keep = o->keep,
-                                          .background = o->save == 0};
+                                          .background = trainer_saves_beside(t)};
 
     t->saved.step = t->state.step;
     return saver_new(t->comm, &options, &t->saver);
@@ -95,7 +100,8 @@ enum status trainer_save_wait(struct trainer *t)
     return st;
 }
 
-enum status trainer_save_begin(struct trainer *t)
+/* Beside the steps, or at once from where the state lies. */
+static enum status begin(struct trainer *t, bool beside)
 {
     enum status st = trainer_save_wait(t);
 
@@ -106,12 +112,23 @@ enum status trainer_save_begin(struct trainer *t)
     engine_flush(t->engine);
     t->saved.step = t->state.step;
     t->saved.at_s = clock_s();
+    saver_prepare(t->saver, beside);
     copy_state(t);
     st = saver_start(t->saver, &t->state);
     t->saved.stall_s = clock_s() - t->saved.at_s;
-    if (st == ST_OK && t->options->save != 0)
-        st = trainer_save_wait(t);
-    return st;
+    return st == ST_OK && !beside ? trainer_save_wait(t) : st;
+}
+
+enum status trainer_save_begin(struct trainer *t)
+{
+    return begin(t, trainer_saves_beside(t));
+}
+
+enum status trainer_save_now(struct trainer *t)
+{
+    enum status st = begin(t, false);
+
+    return st == ST_OK ? trainer_save_wait(t) : st;
 }
 
 void trainer_save_tell(struct trainer *t)

@@ -597,7 +597,7 @@ enum status trainer_open_run(struct trainer *t)
 /* Memory that a save in the background takes. */
 static double save_copy_bytes(const struct trainer *t, const struct engine_plan *plan)
 {
-    return t->options->save == 0 ? 3 * (double)plan->owned : 0;
+    return trainer_saves_beside(t) ? 3 * (double)plan->owned : 0;
 }
 
 /* Memory for the texts of --sample-every; on rank 0 only. */
@@ -610,7 +610,8 @@ static double texts_bytes(const struct trainer *t)
     return (double)train_sample_bytes(&e->shape, e->seq, e->workers);
 }
 
-static void print_banner(const struct trainer *t, const struct engine_plan *plan)
+static void print_banner(const struct trainer *t, const struct engine_plan *plan,
+                         size_t program_bytes)
 {
     const struct engine_options *e = &t->eo;
     const struct shape *s = &e->shape;
@@ -662,16 +663,18 @@ static void print_banner(const struct trainer *t, const struct engine_plan *plan
             1e-6 * (double)(plan->reduce_bytes + plan->return_bytes));
     log_info(
         "memory a rank: parameters %.1f + gradients %.1f + moments %.1f + activations "
-        "%.1f + scratch %.1f = %.1f MB%s%s; a checkpoint takes %.1f MB",
+        "%.1f + scratch %.1f + program %.1f = %.1f MB%s%s; a checkpoint takes %.1f MB",
         (double)plan->params * 1e-6, (double)plan->grads * 1e-6,
         (double)plan->moments * 1e-6, (double)plan->activations * 1e-6,
-        (double)plan->scratch * 1e-6, (double)plan->total * 1e-6, texts, copy,
+        (double)plan->scratch * 1e-6, (double)program_bytes * 1e-6,
+        (double)(plan->total + program_bytes) * 1e-6, texts, copy,
         12e-6 * (double)shape_parameters(s));
 }
 
 enum status trainer_banner(struct trainer *t)
 {
     struct engine_plan plan;
+    size_t program_bytes = memory_resident_bytes();
     /* The plan of an absurd model would itself take more than there is. */
     enum status st = trainer_check_memory(t, trainer_least_bytes(t));
 
@@ -684,7 +687,7 @@ enum status trainer_banner(struct trainer *t)
     if (st != ST_OK)
         return st;
     if (comm_rank(t->comm) == 0)
-        print_banner(t, &plan);
+        print_banner(t, &plan, program_bytes);
     double needed = (double)plan.total + save_copy_bytes(t, &plan);
 
     st = trainer_check_memory(t, needed);

@@ -207,6 +207,7 @@ enum status fixture_save(struct comm *c, const char *run, const struct run_state
     struct saver *s;
 
     must(saver_new(c, &options, &s));
+    saver_prepare(s, true);
     for (size_t i = 0; i < saver_pieces(s); i++)
         saver_copy(s, i);
     enum status st = saver_start(s, state);

@@ -1,0 +1,71 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""What a run takes of the memory is what it says before: within a tenth, with checkpoints
+beside the steps and without."""
+
+import os
+import re
+import shutil
+import sys
+
+SOURCE = os.environ["WEFT_SOURCE"]
+sys.path.insert(0, os.path.join(SOURCE, "tests", "support"))
+from token_shard import write_tokens  # noqa: E402
+
+WEFT = os.environ["WEFT"]
+TMP = os.environ["WEFT_TMP"]
+TRAIN = [WEFT, "train", "--data", "tokens", "--model", "L=2,H=4,C=384,T=128,V=30000", "--batch",
+         "8", "--steps", "2", "--threads", "1"]
+failures = []
+
+
+def train(*args):
+    """Log and peak memory [MB] of one process."""
+    log = os.path.join(TMP, "log")
+    with open(log, "w", encoding="utf-8") as out:
+        pid = os.posix_spawn(WEFT, [*TRAIN, *args], os.environ,
+                             file_actions=[(os.POSIX_SPAWN_DUP2, out.fileno(), 1),
+                                           (os.POSIX_SPAWN_DUP2, out.fileno(), 2)])
+        _, status, usage = os.wait4(pid, 0)
+    with open(log, encoding="utf-8") as f:
+        text = f.read()
+    if status != 0:
+        sys.exit(f"train {' '.join(args)}: exit code {os.waitstatus_to_exitcode(status)}\n{text}")
+    return text, usage.ru_maxrss * 1024e-6
+
+
+def compare(name, *args):
+    said, _ = train("--out", f"{name}-plan", "--dry-run", *args)
+    line = re.search(r"memory a rank: (.*) = ([\d.]+) MB(?:, and ([\d.]+) MB while saving)?", said)
+    if not line:
+        sys.exit(f"no line about memory:\n{said}")
+    parts = [float(x) for x in re.findall(r"[\d.]+", line[1])]
+    total = float(line[2])
+    copy = float(line[3] or 0)
+    _, peak = train("--out", name, *args)
+    print(f"{name}: planned {total:.1f} + {copy:.1f} MB, measured {peak:.1f} MB")
+    if abs(sum(parts) - total) > 0.4:
+        failures.append(f"{name}: the parts {line[1]} are not {total}")
+    if abs(peak / (total + copy) - 1) > 0.1:
+        failures.append(f"{name}: planned {total + copy:.1f} MB, measured {peak:.1f} MB")
+    return copy
+
+
+def main():
+    shutil.rmtree(TMP, ignore_errors=True)
+    os.makedirs(os.path.join(TMP, "tokens"))
+    os.chdir(TMP)
+    write_tokens("tokens/x_train_000001.bin", 20000, 30000)
+    if compare("last", "--save-every", "0") != 0:
+        failures.append("a copy is planned for the last checkpoint, which needs none")
+    if compare("blocking", "--save-every", "1", "--save", "blocking") != 0:
+        failures.append("a copy is planned with --save blocking")
+    if compare("beside", "--save-every", "1") == 0:
+        failures.append("no copy is planned for checkpoints beside the steps")
+    for text in failures:
+        print(f"FAILED: {text}")
+    sys.exit(1 if failures else 0)
+
+
+if __name__ == "__main__":
+    main()
