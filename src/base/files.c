@@ -147,6 +147,27 @@ bool file_is_folder(const char *path)
     return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
 }
 
+enum status folder_check(const char *path)
+{
+    char part[PATH_MAX];
+    char *slash = part;
+
+    if (snprintf(part, sizeof part, "%s", path) >= (int)sizeof part)
+        return fail(ST_IO, "'%s': not a usable folder name", path);
+    while (slash && !file_exists(part)) {
+        slash = strrchr(part, '/');
+        if (slash)
+            slash[slash == part] = 0; /* of "/a" the "/" stays */
+    }
+    const char *there = slash ? part : ".";
+
+    if (!file_is_folder(there))
+        return fail(ST_IO, "%s: cannot make folder: %s is no folder", path, there);
+    if (access(there, W_OK | X_OK) != 0)
+        return fail_errno(path, "make folder");
+    return ST_OK;
+}
+
 enum status folder_make(const char *path)
 {
     char part[PATH_MAX];

@@ -27,6 +27,9 @@ bool file_is_folder(const char *path);
 
 /* mkdir -p. */
 MUST_USE enum status folder_make(const char *path);
+/* Whether files could be written there, after a folder_make, as far as rights and kinds
+ * of what is there tell. */
+MUST_USE enum status folder_check(const char *path);
 /* fsyncs a folder, so that renames in it survive a power cut. */
 MUST_USE enum status folder_sync(const char *path);
 /* Removes a folder and what is in it; a missing one is not an error. */

@@ -182,8 +182,8 @@ static enum status unknown_option(const struct option_row *table, const char *wh
         used += (size_t)snprintf(words + used, sizeof words - used, "%s%s",
                                  r == table ? "" : "|", r->name);
     if (nearest_word(name, words, near, sizeof near))
-        return fail(ST_USAGE, "%s%s: no such option; did you mean '%s'?", where, name,
-                    near);
+        return fail(ST_USAGE, "%s%s: no such option; did you mean '%s%s'?", where, name,
+                    strcmp(where, "--") ? "" : where, near);
     return fail(ST_USAGE, "%s%s: no such option", where, name);
 }
 
@@ -195,11 +195,24 @@ static int find_row(const struct option_row *table, const char *name)
     return -1;
 }
 
+/* The word on the command line that getopt_long has just read an option from, `value`
+ * being what it found for it. */
+static const char *typed_word(char **argv, const char *value)
+{
+    return argv[value && value == argv[optind - 1] ? optind - 2 : optind - 1];
+}
+
+static void typed_name(const char *word, char *buf, size_t buf_bytes)
+{
+    (void)snprintf(buf, buf_bytes, "%.*s", (int)strcspn(word + 2, "="), word + 2);
+}
+
 enum status options_parse(struct option_row *table, int argc, char **argv, char ***rest,
                           int *n_rest)
 {
     struct option longs[MAX_ROWS + 1];
     size_t n = count_rows(table);
+    char name[MAX_WORD + 1];
     int c;
     int index = 0;
 
@@ -213,10 +226,16 @@ enum status options_parse(struct option_row *table, int argc, char **argv, char 
     opterr = 0;
     /* The leading ':' tells a missing value from an unknown option. */
     while ((c = getopt_long(argc, argv, ":h", longs, &index)) != -1) {
-        if (c == 'h' && (index = find_row(table, "help")) >= 0)
-            c = 0;
-        if (c == 0) {
+        bool help = c == 'h' && (index = find_row(table, "help")) >= 0;
+
+        if (c == 0 || help) {
             struct option_row *row = &table[index];
+
+            /* The library takes the first letters of a name for it; who types another
+             * option's name half gets that one. */
+            typed_name(typed_word(argv, optarg), name, sizeof name);
+            if (!help && strcmp(name, row->name) != 0)
+                return unknown_option(table, "--", name);
             enum status st =
                 set_row(row, "--", row->kind == OPTION_SWITCH ? "true" : optarg);
 
@@ -226,13 +245,11 @@ enum status options_parse(struct option_row *table, int argc, char **argv, char 
         } else if (c == ':') {
             return fail(ST_USAGE, "%s: needs a value", argv[optind - 1]);
         } else {
-            char name[MAX_WORD + 1];
             const char *typed = argv[optind - 1];
 
             if (strncmp(typed, "--", 2) != 0)
                 return fail(ST_USAGE, "%s: no such option; options start with --", typed);
-            (void)snprintf(name, sizeof name, "%.*s", (int)strcspn(typed + 2, "="),
-                           typed + 2);
+            typed_name(typed, name, sizeof name);
             return unknown_option(table, "--", name);
         }
     }
@@ -250,6 +267,17 @@ struct file_reader {
 /* Values of files live as long as the process, as argv does. */
 static struct path_list kept_values;
 
+/* A value in quotes is what stands between them, blanks and all. Changes the text. */
+static char *without_quotes(char *value)
+{
+    size_t n = strlen(value);
+
+    if (n < 2 || value[0] != '"' || value[n - 1] != '"')
+        return value;
+    value[n - 1] = 0;
+    return value + 1;
+}
+
 static int on_pair(void *user, const char *section, const char *name, const char *value)
 {
     struct file_reader *reader = user;
@@ -266,7 +294,8 @@ static int on_pair(void *user, const char *section, const char *name, const char
             return 1;
         reader->st = path_list_add(&kept_values, value);
         if (reader->st == ST_OK)
-            reader->st = set_row(row, where, kept_values.paths[kept_values.count - 1]);
+            reader->st = set_row(
+                row, where, without_quotes(kept_values.paths[kept_values.count - 1]));
         return reader->st == ST_OK;
     }
     reader->st = unknown_option(reader->table, where, name);
@@ -364,7 +393,8 @@ void option_format(const struct option_row *row, char *buf, size_t buf_bytes)
     case OPTION_CHOICE:
         for (int i = 0; i < *(int *)row->value; i++)
             w += strcspn(w, "|") + 1;
-        (void)snprintf(buf, buf_bytes, "%.*s", (int)strcspn(w, "|"), w);
+        (void)snprintf(buf, buf_bytes, "%.*s",
+                       *(int *)row->value < 0 ? 0 : (int)strcspn(w, "|"), w);
         return;
     case OPTION_TEXTS: {
         const struct option_texts *list = row->value;
@@ -375,17 +405,20 @@ void option_format(const struct option_row *row, char *buf, size_t buf_bytes)
     }
 }
 
-/* A value that the reader would give back as it is: no comment, no line break, no blanks
- * at its ends, no longer than a line may be. */
+/* A value that the reader would give back: no comment, no line break, no longer than a
+ * line may be. */
 static bool survives_file(const char *value)
+{
+    return strlen(value) <= MAX_FILE_VALUE && !strpbrk(value, "\r\n") &&
+           !strstr(value, " ;") && !strstr(value, "\t;");
+}
+
+/* One that the reader would change unless it stands in quotes. */
+static bool needs_quotes(const char *value)
 {
     size_t n = strlen(value);
 
-    if (n > MAX_FILE_VALUE || strpbrk(value, "\r\n"))
-        return false;
-    if (strchr(" \t;", value[0]) || strchr(" \t", value[n - 1]))
-        return false;
-    return !strstr(value, " ;") && !strstr(value, "\t;");
+    return strchr(" \t;\"", value[0]) || strchr(" \t", value[n - 1]);
 }
 
 static void write_value(FILE *f, const char *name, const char *value)
@@ -394,7 +427,7 @@ static void write_value(FILE *f, const char *name, const char *value)
     if (!value[0])
         return;
     if (survives_file(value))
-        fprintf(f, "%s = %s\n", name, value);
+        fprintf(f, needs_quotes(value) ? "%s = \"%s\"\n" : "%s = %s\n", name, value);
     else
         fprintf(f, "# %s: its value cannot stand in a file of this form\n", name);
 }

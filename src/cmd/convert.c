@@ -49,6 +49,11 @@ static enum status convert(const struct settings *s)
         log_warn("%s: found no tokenizer with the model, %s has none; --vocab names "
                  "GPT-2's table",
                  file.path, s->out);
+    if (st == ST_OK && s->to == MODEL_LLMC && file.tokens_json[0])
+        log_info(
+            "llm.c's files have no tokenizer in them; weft looks for it beside them: "
+            "copy %s there",
+            file.tokens_json);
     tokenizer_free(tokenizer);
     return st;
 }

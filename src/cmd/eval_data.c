@@ -53,6 +53,21 @@ static enum status read_text(struct eval_data *d, const char *where,
     return st == ST_OK ? check_text(d, where, model->file.shape.V) : st;
 }
 
+/* Another tokenizer's ids are all in the vocabulary and mean something else. */
+static enum status check_tokenizer(const char *where, const struct loaded *model)
+{
+    struct shards_meta meta;
+    enum status st = shards_read_meta(where, &meta);
+
+    if (st != ST_OK || !meta.path[0] || !model->file.tokens_json[0] ||
+        !tokens_json_differ(meta.path, model->file.tokens_json))
+        return st;
+    return fail(ST_USAGE,
+                "%s: found another tokenizer than the model's %s; needs tokens made with "
+                "the same one, or the text itself",
+                meta.path, model->file.tokens_json);
+}
+
 enum status eval_data_open(struct eval_data *d, const char *where,
                            const struct loaded *model, const char *vocab)
 {
@@ -62,7 +77,9 @@ enum status eval_data_open(struct eval_data *d, const char *where,
     if (is_text(where)) {
         st = read_text(d, where, model, vocab);
     } else {
-        st = shards_open(where, "val", (uint32_t)model->file.shape.V, &d->shards);
+        st = check_tokenizer(where, model);
+        if (st == ST_OK)
+            st = shards_open(where, "val", (uint32_t)model->file.shape.V, &d->shards);
         d->streams = st == ST_OK ? shards_files(d->shards) : 0;
     }
     for (size_t i = 0; st == ST_OK && i < d->streams; i++)

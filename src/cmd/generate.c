@@ -214,7 +214,7 @@ static void tell_speed(const struct generator *g)
              "%.1f tokens/s (%d thread%s)",
              s->prompt_tokens, s->prompt_s,
              s->prompt_s > 0 ? (double)s->prompt_tokens / s->prompt_s : 0, s->new_tokens,
-             s->new_s, s->new_s > 0 ? (double)s->new_tokens / s->new_s : 0, g->workers,
+             s->new_s, s->new_s > 0 ? (double)s->next_tokens / s->new_s : 0, g->workers,
              g->workers == 1 ? "" : "s");
 }
 

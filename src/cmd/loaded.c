@@ -49,7 +49,9 @@ enum status loaded_tokenizer(const struct loaded *l, const char *vocab,
     }
     if (l->file.tokens_json[0])
         return tokenizer_load(l->file.tokens_json, out);
-    return fail(ST_USAGE,
-                "%s: found no tokens.json beside the model, needs --vocab vocab.bpe",
-                l->file.path);
+    return fail(
+        ST_USAGE,
+        "%s: found no tokens.json beside the model, needs one from its tokens, or "
+        "for GPT-2's tokenizer --vocab vocab.bpe",
+        l->file.path);
 }

@@ -73,6 +73,8 @@ static enum status read_machines(const struct plan_arguments *a, struct forecast
     size_t threads = a->threads;
     enum status st = ST_OK;
 
+    if (a->ranks == OPTION_SIZE_UNSET)
+        return fail(ST_USAGE, "plan: needs --ranks P; see weft help plan");
     if (a->ranks < 1 || a->ranks > MOST_RANKS)
         return fail(ST_USAGE, "plan: --ranks: found %zu, needs 1 to %d", a->ranks,
                     MOST_RANKS);
@@ -296,7 +298,7 @@ static enum status run(const struct plan_arguments *a)
 enum status cmd_plan(int argc, char **argv, int *exit_code)
 {
     struct plan_arguments a = {.block_bytes = "auto",
-                               .ranks = 0,
+                               .ranks = OPTION_SIZE_UNSET,
                                .batch = 8,
                                .accum = 1,
                                .roots = 1,

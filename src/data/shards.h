@@ -74,6 +74,9 @@ struct shards_meta {
 };
 /* Reads the file beside `where` (a folder, file or pattern) when there is one. */
 MUST_USE enum status shards_read_meta(const char *where, struct shards_meta *out);
+/* Two files tokens.json speak of different tokenizers; false when one cannot be read or
+ * is of another kind. */
+bool tokens_json_differ(const char *one, const char *other);
 
 /* Writes shards of at most shard_tokens ids named <folder>/<stem>_<split>_%06d.bin,
  * numbered as llm.c's are: "val" from 0, any other split from 1. Ids come in any number

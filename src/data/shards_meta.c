@@ -215,3 +215,30 @@ done:
     free(text);
     return st;
 }
+
+/* The tokenizer of a tokens.json, without what may differ between two of the same: where
+ * its table lies, and what it was used on. NULL when the file is none. */
+static json_t *read_identity(const char *path)
+{
+    static const char *const ids[] = {"kind", "vocab", "table_xxh3", "code_points"};
+    json_t *root = json_load_file(path, 0, NULL);
+    json_t *kept = NULL;
+
+    if (json_object_get(root, "kind"))
+        kept = json_object();
+    for (size_t i = 0; kept && i < sizeof ids / sizeof *ids; i++)
+        (void)json_object_set(kept, ids[i], json_object_get(root, ids[i]));
+    json_decref(root);
+    return kept;
+}
+
+bool tokens_json_differ(const char *one, const char *other)
+{
+    json_t *a = read_identity(one);
+    json_t *b = read_identity(other);
+    bool differ = a && b && !json_equal(a, b);
+
+    json_decref(a);
+    json_decref(b);
+    return differ;
+}

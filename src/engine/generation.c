@@ -195,7 +195,8 @@ static enum status pass(struct run *r, struct generation_stats *stats)
     if (r->prompt)
         stats->prompt_tokens += r->n_rows;
     else
-        stats->new_tokens += r->n_outputs;
+        stats->next_tokens += r->n_outputs;
+    stats->new_tokens += r->n_outputs;
     return st;
 }
 

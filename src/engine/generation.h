@@ -47,7 +47,8 @@ struct generation {
 struct generation_stats {
     double prompt_s, new_s;
     size_t prompt_tokens; /* computed, those after a forgetting included */
-    size_t new_tokens;
+    size_t new_tokens;    /* of all texts, also one from each end of a prompt */
+    size_t next_tokens;   /* of them in new_s */
 };
 
 /* Ids of a prompt; of none the beginning of a document: end-of-text, or a line break, or

@@ -12,6 +12,7 @@
 
 #include "base/clock.h"
 #include "base/fault.h"
+#include "base/files.h"
 #include "base/log.h"
 #include "base/progress.h"
 #include "engine/cores.h"
@@ -412,7 +413,7 @@ static enum status run(struct trainer *t)
     st = trainer_choose(t);
     if (st == ST_OK)
         st = trainer_banner(t);
-    if (st != ST_OK || t->options->dry_run)
+    if (st != ST_OK)
         return st;
     if (t->resumed && t->start.state.step >= t->steps) {
         log_info("%s is at step %" PRIu64 " of %" PRIu64
@@ -421,6 +422,9 @@ static enum status run(struct trainer *t)
                  t->start.path, t->start.state.step, t->steps);
         return ST_OK;
     }
+    if (t->options->dry_run)
+        return comm_agree(t->comm, comm_rank(t->comm) == 0 ? folder_check(t->options->out)
+                                                           : ST_OK);
     st = trainer_lock_run(t);
     if (st == ST_OK && t->stall_limit_s > 0)
         st = watch_ranks(t);

@@ -23,12 +23,23 @@
 #include "engine/stop.h"
 #include "task/task.h"
 
-bool trainer_option_is_set(const struct trainer *t, const char *name)
+static const struct option_row *option_row(const struct trainer *t, const char *name)
 {
     for (const struct option_row *row = t->options->table; row->name; row++)
         if (!strcmp(row->name, name))
-            return row->set;
+            return row;
     bug("no option %s", name);
+}
+
+bool trainer_option_is_set(const struct trainer *t, const char *name)
+{
+    return option_row(t, name)->set;
+}
+
+/* Files of options write down all of them, also those that go with one that is off. */
+static bool option_is_typed(const struct trainer *t, const char *name)
+{
+    return option_row(t, name)->on_command_line;
 }
 
 /* ---- model ---- */
@@ -400,7 +411,7 @@ enum status trainer_prepare(struct trainer *t)
     if (o->threads > MOST_WORKERS)
         return fail(ST_USAGE, "--threads: found %zu, needs at most %d", o->threads,
                     MOST_WORKERS);
-    if (o->trace_steps < 1 || (!o->trace && trainer_option_is_set(t, "trace-steps")))
+    if (o->trace_steps < 1 || (!o->trace && option_is_typed(t, "trace-steps")))
         return fail(ST_USAGE, "--trace-steps: found %zu, needs at least 1, and --trace",
                     o->trace_steps);
     if (o->keep < 1)

@@ -104,8 +104,8 @@ def completion(topics):
 
 
 def near_misses():
-    for args, near in ((["reprot"], "report"), (["train", "--stratgey", "x"], "strategy"),
-                       (["report", "--outt", "x"], "out"), (["watch", "--hlep"], "help")):
+    for args, near in ((["reprot"], "report"), (["train", "--stratgey", "x"], "--strategy"),
+                       (["report", "--outt", "x"], "--out"), (["watch", "--hlep"], "--help")):
         done = run(*args)
         check(done.returncode == 2 and f"did you mean '{near}'" in done.stderr,
               f"{args}: {done.stderr}")

@@ -125,7 +125,7 @@ class Tokenize(unittest.TestCase):
                 ("--name", ["--bytes", "--name", "a/b", "--out", self.out, text]),
                 ("--name", ["--bytes", "--name", "x_train_y", "--out", self.out, text]),
                 ("--name", ["--bytes", "--name", "", "--out", self.out, text]),
-                ("did you mean 'bytes'", ["--byte5", "--out", self.out, text])]:
+                ("did you mean '--bytes'", ["--byte5", "--out", self.out, text])]:
             with self.subTest(pattern):
                 self.fails(2, pattern, *args)
         self.assertEqual(names(self.out), [])

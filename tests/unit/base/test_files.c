@@ -65,6 +65,12 @@ static void failures_name_the_path(void **state)
     assert_non_null(strstr(fail_text(), "no/such/folder"));
     put("plain", "x");
     assert_int_equal(folder_make(scratch("plain/below")), ST_IO);
+    assert_int_equal(folder_check(scratch("plain/below")), ST_IO);
+    assert_non_null(strstr(fail_text(), "plain is no folder"));
+    assert_int_equal(folder_check(scratch("not/there/yet")), ST_OK);
+    assert_false(file_exists(scratch("not")));
+    assert_int_equal(folder_check("here"), ST_OK);
+    assert_int_equal(folder_check("/"), access("/", W_OK) == 0 ? ST_OK : ST_IO);
     assert_non_null(strstr(fail_text(), "plain"));
     assert_int_equal(folder_make(""), ST_IO);
     assert_int_equal(folder_sync(scratch("missing")), ST_IO);

@@ -138,8 +138,11 @@ static void errors(void **state)
     static const struct {
         const char *line, *text;
     } bad[] = {
-        {"--bacth 3", "--bacth: no such option; did you mean 'batch'"},
+        {"--bacth 3", "--bacth: no such option; did you mean '--batch'"},
         {"--xyzzy", "--xyzzy: no such option"},
+        {"--batc 3", "--batc: no such option; did you mean '--batch'"},
+        {"--batc=3", "--batc: no such option; did you mean '--batch'"},
+        {"--qui", "--qui: no such option"},
         {"--xyzzy=3", "--xyzzy: no such option"},
         {"-b 3", "options start with --"},
         {"--batch", "--batch: needs a value"},
@@ -275,6 +278,28 @@ static void what_is_saved_reads_back(void **state)
     assert_false(w.quiet);
 }
 
+/* A prompt may end in a blank. */
+static void blanks_and_quotes_read_back(void **state)
+{
+    static const char *const texts[] = {"The ", " x",          "\"said\"",
+                                        "\"",   ";no comment", "a \"b\""};
+    const char *const skip[] = {NULL};
+    const char *path = scratch("quoted.ini");
+
+    (void)state;
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        struct option_row table[ROWS + 1];
+        struct values v;
+
+        make_table(table, &v);
+        v.data = texts[i];
+        assert_int_equal(options_write_file(table, path, skip), ST_OK);
+        v.data = NULL;
+        assert_int_equal(options_read_file(table, path), ST_OK);
+        assert_string_equal(v.data, texts[i]);
+    }
+}
+
 static void numbers_keep_their_bits(void **state)
 {
     const double numbers[] = {0.1,
@@ -323,6 +348,7 @@ int main(void)
         cmocka_unit_test(command_line_wins_over_file),
         cmocka_unit_test(bad_files),
         cmocka_unit_test(what_is_saved_reads_back),
+        cmocka_unit_test(blanks_and_quotes_read_back),
         cmocka_unit_test(numbers_keep_their_bits),
         cmocka_unit_test(near_words),
     };

@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""What a run takes of the memory is what it says before: within a tenth, with checkpoints
-beside the steps and without."""
+"""What weft train --dry-run says is so: the memory that a run takes, within a tenth, with
+checkpoints beside the steps and without; that it cannot write; that there is nothing to
+do. And a run's own config.ini starts it again."""
 
 import os
 import re
 import shutil
+import subprocess
 import sys
 
 SOURCE = os.environ["WEFT_SOURCE"]
@@ -51,17 +53,44 @@ def compare(name, *args):
     return copy
 
 
+def refuses():
+    with open("plain", "w", encoding="utf-8") as f:
+        f.write("a file")
+    for out in ("plain", "plain/below"):
+        done = subprocess.run([*TRAIN, "--out", out, "--dry-run"], capture_output=True, text=True,
+                              timeout=60, check=False)
+        if done.returncode != 1 or "plain" not in done.stderr:
+            failures.append(f"--out {out}: exit code {done.returncode}, {done.stderr[-300:]}")
+
+
+def starts_again():
+    """By its own options, all of which stand in the file, also those of what is off."""
+    for more, words in ([], "nothing to do"), (["--steps", "4"], "memory a rank"):
+        done = subprocess.run([WEFT, "train", "--config", "last/config.ini", *more, "--dry-run"],
+                              capture_output=True, text=True, timeout=60, check=False)
+        if done.returncode != 0 or words not in done.stderr:
+            failures.append(f"--config {more}: {done.returncode}, no '{words}': {done.stderr[-300:]}")
+        if "changed: --sample-prompt" in done.stderr:
+            failures.append(f"a prompt that ends in a blank is said to have changed: {done.stderr}")
+    done = subprocess.run([*TRAIN, "--out", "other", "--trace-steps", "3"], capture_output=True,
+                          text=True, timeout=60, check=False)
+    if done.returncode != 2 or "--trace" not in done.stderr:
+        failures.append(f"--trace-steps without --trace: {done.returncode}, {done.stderr}")
+
+
 def main():
     shutil.rmtree(TMP, ignore_errors=True)
     os.makedirs(os.path.join(TMP, "tokens"))
     os.chdir(TMP)
     write_tokens("tokens/x_train_000001.bin", 20000, 30000)
-    if compare("last", "--save-every", "0") != 0:
+    if compare("last", "--save-every", "0", "--sample-prompt", "The ") != 0:
         failures.append("a copy is planned for the last checkpoint, which needs none")
     if compare("blocking", "--save-every", "1", "--save", "blocking") != 0:
         failures.append("a copy is planned with --save blocking")
     if compare("beside", "--save-every", "1") == 0:
         failures.append("no copy is planned for checkpoints beside the steps")
+    refuses()
+    starts_again()
     for text in failures:
         print(f"FAILED: {text}")
     sys.exit(1 if failures else 0)
