@@ -77,7 +77,7 @@ enum status cmd_report(int argc, char **argv, int *exit_code)
     bool help = false;
     struct option_row table[] = {
         {"out", OPTION_TEXT, &out, "FILE",
-         "page to write; RUN/report.html when not given", 0, 0},
+         "page to write; of one run RUN/report.html when not given", 0, 0},
         {"help", OPTION_SWITCH, &help, NULL, "this text", 0, 0},
         {0},
     };
@@ -93,7 +93,7 @@ enum status cmd_report(int argc, char **argv, int *exit_code)
             "usage: weft report [--out FILE] RUN [RUN...]\n\n"
             "Writes one HTML file that needs no network: loss, rate, speed, where the "
             "time went,\nbalance of the ranks, a step of the timeline (train --trace); "
-            "several runs overlaid.\n\n"
+            "several runs overlaid,\nwhich needs --out.\n\n"
             "example: weft report runs/a runs/b --out compare.html\n\noptions:\n");
         options_print_help(table);
         return ST_OK;
@@ -101,5 +101,10 @@ enum status cmd_report(int argc, char **argv, int *exit_code)
     if (n_rest < 1 || n_rest > PAGE_MOST_RUNS)
         return fail(ST_USAGE, "report: found %d run folders, needs 1 to %d", n_rest,
                     PAGE_MOST_RUNS);
+    if (n_rest > 1 && !out)
+        return fail(ST_USAGE,
+                    "report: found %d run folders and no --out; needs --out FILE for a "
+                    "page of several runs",
+                    n_rest);
     return report(out, rest, (size_t)n_rest);
 }

@@ -235,7 +235,7 @@ static enum status one_step(struct trainer *t, struct progress *bar,
     show_step(t, r, lr, bar);
     enum status st = record_step(t, r, lr);
 
-    if (trainer_account_is_due(t)) {
+    if (trainer_account_is_due(t) || r->stop) {
         enum status shared = trainer_share_account(t);
 
         st = st == ST_OK ? shared : st;

@@ -140,12 +140,37 @@ static json_t *rank_sums(const struct run *r)
     return out;
 }
 
+/* ---- of the whole run ---- */
+
+/* Means over time, not over steps: what a long step counts more. Sums of all lines,
+ * before any are thinned out. */
+static json_t *totals(const struct run *r)
+{
+    double step_s = 0, exposed_s = 0, tokens = 0, of_peak_s = 0;
+
+    for (size_t i = 0; i < r->n; i++) {
+        double s = r->columns[RUN_STEP_S][i];
+
+        if (!isfinite(s))
+            continue;
+        step_s += s;
+        exposed_s += r->columns[RUN_COMM_EXPOSED_S][i];
+        tokens += s * r->columns[RUN_TOKENS_PER_S][i];
+        of_peak_s += s * r->columns[RUN_MFU][i];
+    }
+    return json_pack("{s:I, s:o, s:o, s:o, s:o}", "steps", (json_int_t)r->n, "step_s",
+                     json_number(step_s), "exposed", json_number(exposed_s / step_s),
+                     "tokens_per_s", json_number(tokens / step_s), "mfu",
+                     json_number(of_peak_s / step_s));
+}
+
 /* ---- the page ---- */
 
 static json_t *describe(const struct run *r, const char *name, size_t most)
 {
-    json_t *out = json_pack("{s:s, s:O, s:o, s:o}", "name", name, "options", r->options,
-                            "val", evaluations(r), "events", marks(r));
+    json_t *out =
+        json_pack("{s:s, s:O, s:o, s:o, s:o}", "name", name, "options", r->options, "val",
+                  evaluations(r), "events", marks(r), "totals", totals(r));
     json_t *ranks = rank_sums(r);
 
     for (int c = 0; c < RUN_COLUMNS; c++)

@@ -8,8 +8,8 @@ const runs = data.runs;
 const view = { smooth: 0.8, x: "step", logX: false, logY: false };
 const drawn = []; // functions that draw a chart again
 const SVG = "http://www.w3.org/2000/svg";
-const WHERE = [["compute", "computing"], ["exposed", "waiting for messages"],
-               ["idle", "idle otherwise"]];
+const EXPOSED = "waiting for messages (exposed)"; // one thing, one name on the page
+const WHERE = [["compute", "computing"], ["exposed", EXPOSED], ["idle", "idle otherwise"]];
 
 // ---- small things ----
 
@@ -51,32 +51,35 @@ function seconds(s) {
 const percent = v => known(v) ? number(100 * v, 3) + " %" : "–";
 const last = list => list[list.length - 1];
 
-function median(list) {
-    const sorted = list.filter(known).sort((a, b) => a - b);
-    return sorted.length ? sorted[sorted.length >> 1] : null;
-}
-
-// Running mean that forgets; its start is not pulled to the first value.
+// Weighted mean of a value and its neighbours on both sides, each step away counting `keep`
+// times as much as the one before: so the curve does not trail behind one that falls. The
+// weights of those that are there make 1; at the newest point only older ones are.
 function smoothed(y, keep) {
-    let sum = 0, weight = 0;
-    return y.map(v => {
-        if (!known(v)) return null;
-        sum = keep * sum + (1 - keep) * v;
-        weight = keep * weight + (1 - keep);
-        return sum / weight;
-    });
+    const pass = list => {
+        let sum = 0, weight = 0;
+        return list.map(v => {
+            sum = keep * sum + (known(v) ? v : 0);
+            weight = keep * weight + (known(v) ? 1 : 0);
+            return [sum, weight];
+        });
+    };
+    const before = pass(y), after = pass(y.slice().reverse()).reverse();
+    return y.map((v, i) => known(v) ? (before[i][0] + after[i][0] - v) /
+                                      (before[i][1] + after[i][1] - 1) : null);
 }
 
 // ---- scales ----
 
+// At least two, also where round numbers lie far apart.
 function niceTicks(low, high, wanted) {
+    if (!(high > low)) return [low];
     const step0 = (high - low) / Math.max(1, wanted);
     const power = Math.pow(10, Math.floor(Math.log10(step0)));
     const step = [1, 2, 5, 10].map(m => m * power).find(s => s >= step0 * 0.999);
     const ticks = [];
     for (let i = Math.ceil(low / step - 1e-9); i * step <= high + step * 1e-9; i++)
         ticks.push(+(i * step).toPrecision(12));
-    return ticks;
+    return ticks.length < 2 ? niceTicks(low, high, 2 * wanted) : ticks;
 }
 
 function logTicks(low, high, wanted) {
@@ -203,7 +206,8 @@ function drawLines(svg, series, sx, sy, box) {
 }
 drawLines.count = 0;
 
-// make() gives {series, marks, zero, format, log}: asked again at every drawing.
+// make() gives {series, of, zero, format, log}: asked again at every drawing; of: the runs
+// whose checkpoints and starts are marked, all when not given.
 function lineChart(parent, title, make, options = {}) {
     const legend = element("div", { class: "legend" });
     const svg = document.createElementNS(SVG, "svg");
@@ -235,7 +239,7 @@ function lineChart(parent, title, make, options = {}) {
         frame(svg, box, view.logX ? logTicks(xs[0], xs[1], across) : niceTicks(xs[0], xs[1], across),
               log ? logTicks(low, high, 5) : niceTicks(low, high, 5), sx, sy, format);
         drawLines(svg, chart.series, sx, sy, box);
-        drawMarks(svg, chart.marks || [], box, sx);
+        drawMarks(svg, marksOf(chart.of), box, sx);
         const show = at => {
             legend.replaceChildren(...chart.series.filter(s => !s.unnamed).map(s => {
                 const i = at === null ? s.x.length - 1 : nearest(s.x, at);
@@ -299,15 +303,15 @@ function lossChart() {
                           x: run.val.map(v => xAt(run, v[0])), y: run.val.map(v => v[1]) });
     });
     if (runs.length === 1) series[0].name = "training";
-    return { series, marks: marksOf(), log: true };
+    return { series, log: true };
 }
 
 function whereTimeGoes(run) {
-    return { stacked: true, zero: true, format: seconds, marks: marksOf([run]),
+    return { stacked: true, zero: true, format: seconds, of: [run],
              series: WHERE.map(([key, name]) => ({
                  name, color: `var(--${key})`, x: xOf(run),
-                 y: run[key === "compute" ? "compute_s" : key === "exposed" ? "comm_exposed_s"
-                        : "idle_s"] })) };
+                 y: smoothed(run[key === "exposed" ? "comm_exposed_s" : key + "_s"],
+                             view.smooth) })) };
 }
 
 function messages() {
@@ -315,7 +319,7 @@ function messages() {
         return { zero: true, format: percent, series: perRun("share", true) };
     const run = runs[0];
     return { zero: true, format: seconds, series: [
-        { name: "exposed", color: "var(--exposed)", x: xOf(run),
+        { name: EXPOSED, color: "var(--exposed)", x: xOf(run),
           y: smoothed(run.comm_exposed_s, view.smooth) },
         { name: "hidden behind computing", color: "var(--hidden)", x: xOf(run),
           y: smoothed(run.hidden_s, view.smooth) }] };
@@ -328,9 +332,12 @@ function balance(parent, run) {
     const b = run.ranks, n = b.wall_s.length;
     const legend = element("div", { class: "legend" }, ...WHERE.map(([key, name]) =>
         element("span", {}, element("i", { style: `background:var(--${key})` }), name)));
+    const left = run.totals.steps - b.steps;
     parent.append(element("section", { class: "card wide" },
-        element("h2", {}, `Ranks: where the time of ${number(b.steps)} steps went` +
-                          (runs.length > 1 ? ` (${run.name})` : "")), legend, svg));
+        element("h2", {}, `Ranks: where the time of ${number(b.steps, 6)} steps went` +
+                          (runs.length > 1 ? ` (${run.name})` : "")), legend,
+        left > 0 ? element("p", { class: "soft small" }, `Not in it: ${number(left, 6)} steps ` +
+            "before the number of ranks changed or a process was killed.") : "", svg));
     drawn.push(() => {
         const width = svg.clientWidth || 600, height = 170;
         const box = { l: 52, r: width - 12, t: 8, b: height - 24 };
@@ -411,39 +418,46 @@ function timeline(parent, step) {
 
 // ---- text ----
 
-// What a run came to: names and values.
+// What a run came to: names and values. The loss is that of the chart's legend; what is
+// overall is a share of the time of all steps, as the sums of metrics.jsonl give it.
 function summary(run) {
     const best = run.val.length ? Math.min(...run.val.map(v => v[1])) : null;
     const starts = run.events.filter(e => e.event === "start");
+    const t = run.totals;
     const rows = [
-        ["loss, smoothed", number(last(smoothed(run.loss, 0.9)))],
+        ["training loss, smoothed", number(last(smoothed(run.loss, view.smooth)))],
         ["best validation loss", number(best)],
-        ["steps", number(last(run.step))],
+        ["steps", number(last(run.step), 6)],
         ["tokens", number(last(run.tokens), 3)],
-        ["time of steps", seconds(3600 * last(run.hours))],
-        ["tokens a second", number(median(run.tokens_per_s), 3)],
-        ["of the peak (MFU)", percent(median(run.mfu))],
-        ["exposed messages", percent(median(run.share))],
+        ["time of steps", seconds(t.step_s)],
+        ["tokens a second, overall", number(t.tokens_per_s, 3)],
+        ["of the peak (MFU), overall", percent(t.mfu)],
+        [EXPOSED + ", overall", percent(t.exposed)],
     ];
     if (starts.length)
         rows.push(["ranks × workers", `${last(starts).ranks} × ${last(starts).workers}`]);
     return rows;
 }
 
+// One run: a tile a figure; several: a column a run, so that a narrow screen holds them.
 function tiles(parent) {
     const done = runs.filter(run => run.step.length);
-    const rows = done.map(summary);
     if (!done.length) return;
-    if (runs.length > 1) {
-        const names = rows.reduce((a, b) => a.length >= b.length ? a : b).map(r => r[0]);
-        parent.append(element("section", { class: "card summary" },
-            table(["run", ...names], done.map((run, i) =>
-                [run.name, ...names.map((_, k) => rows[i][k] ? rows[i][k][1] : "–")]))));
-        return;
-    }
-    parent.append(element("div", { class: "tiles" }, ...rows[0].map(([name, value]) =>
-        element("div", { class: "tile" }, element("b", {}, value),
-                element("span", { class: "soft small" }, name)))));
+    const place = element("div", {});
+    parent.append(place);
+    drawn.push(() => {
+        const rows = done.map(summary);
+        if (runs.length > 1) {
+            const names = rows.reduce((a, b) => a.length >= b.length ? a : b).map(r => r[0]);
+            place.replaceChildren(element("section", { class: "card summary" },
+                table(["", ...done.map(run => run.name)], names.map((name, k) =>
+                    [name, ...rows.map(r => r[k] ? r[k][1] : "–")]))));
+            return;
+        }
+        place.replaceChildren(element("div", { class: "tiles" }, ...rows[0].map(([name, value]) =>
+            element("div", { class: "tile" }, element("b", {}, value),
+                    element("span", { class: "soft small" }, name)))));
+    });
 }
 
 function table(head, rows) {
@@ -470,15 +484,23 @@ function differences(parent) {
     parent.append(all);
 }
 
+// 2026-11-30 14:05, in the reader's time.
+function date(time) {
+    const shift = new Date(time * 1000).getTimezoneOffset() * 60;
+    return new Date((time - shift) * 1000).toISOString().slice(0, 16).replace("T", " ");
+}
+
 function history(parent) {
+    const several = runs.length > 1;
     const rows = runs.flatMap(run => run.events.filter(e => e.event !== "checkpoint").map(e => [
-        new Date(e.time * 1000).toLocaleString(), run.name,
-        e.event === "start" ? (e.step > 0 ? "resumed" : "started") : e.why, number(e.step),
+        date(e.time), ...(several ? [run.name] : []),
+        e.event === "start" ? (e.step > 0 ? "resumed" : "started") : e.why, number(e.step, 6),
         e.event === "start" ? `${e.ranks} × ${e.workers}, ${e.strategy}, ${e.library}, ` +
             `${e.tasks}, kernels ${e.kernels}, weft ${e.version}` : ""]));
     if (rows.length)
-        parent.append(element("section", { class: "card wide" }, element("h2", {}, "What happened"),
-            table(["when", "run", "", "step", ""], rows)));
+        parent.append(element("section", { class: "card wide history" },
+            element("h2", {}, "What happened"),
+            table(["when", ...(several ? ["run"] : []), "what", "step", ""], rows)));
 }
 
 function controls(parent) {
@@ -495,7 +517,8 @@ function controls(parent) {
     parent.append(element("div", { class: "controls" },
         element("label", {}, "smoothing", smooth), element("label", {}, "over", axis),
         element("label", {}, logY, "log values"), element("label", {}, logX, "log axis"),
-        element("span", { class: "soft small" }, "▲ checkpoint, dashed line: resumed")));
+        element("span", { class: "soft small" }, "▲ checkpoint, dashed line: resumed; " +
+            "numbers above the charts: the newest point, smoothed")));
 }
 
 function draw() {
@@ -512,9 +535,9 @@ function build() {
     lineChart(charts, "Loss", lossChart, { wide: true, height: 320 });
     lineChart(charts, "Learning rate", () => ({ series: perRun("lr"), zero: true, log: true }));
     lineChart(charts, "Gradient norm", () => ({ series: perRun("grad_norm", true), zero: true,
-                                                log: true, marks: marksOf() }));
+                                                log: true }));
     lineChart(charts, "Tokens a second", () => ({ series: perRun("tokens_per_s", true),
-                                                  zero: true, marks: marksOf() }));
+                                                  zero: true }));
     lineChart(charts, "Share of the peak (MFU)", () => ({ series: perRun("mfu", true), zero: true,
                                                           format: percent }));
     lineChart(charts, runs.length > 1 ? "Exposed communication, share of the step"

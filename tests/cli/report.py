@@ -89,6 +89,18 @@ def speed_counts_every_micro_batch():
         check(steps[-1]["tokens"] == tokens * len(steps), f"{run}: tokens {steps[-1]['tokens']}")
 
 
+def a_stop_leaves_no_step_out():
+    """Accounts are shared every 1000 steps of so many, and at the end, whatever it is."""
+    done = weft("train", "--data", "tokens", "--model", "L=1,H=1,C=8,T=8,V=384", "--batch", "1",
+                "--steps", "100000", "--threads", "1", "--out", "stopped", "--quiet",
+                "--time-limit", "4s")
+    check(done.returncode == 4, f"a run with a time limit: {done.returncode}, {done.stderr}")
+    events = lines("stopped", "events.jsonl")
+    counted = sum(e["n"] for e in events if e["event"] == "ranks")
+    check(0 < counted == events[-1]["step"], f"{counted} steps in the ranks' accounts, the run "
+                                             f"was stopped after {events[-1]['step']}")
+
+
 def events_tell_the_story():
     train("b", "--save-every", "6", "--lr", "1e-3", "--time-limit", "1h", steps=12)
     train("b", "--save-every", "6", "--lr", "1e-3", steps=24)
@@ -120,6 +132,14 @@ def page_holds_the_run():
     check([v[0] for v in run["val"]] == [8, 16, 24], f"evaluations: {run['val']}")
     check(len(run["ranks"]["wall_s"]) == RANKS and run["ranks"]["steps"] == 24, "rank sums")
     check(run["options"]["batch"] == "2", f"options: {run['options']}")
+    steps = [m for m in lines("a", "metrics.jsonl") if "loss" in m]
+    seconds = sum(m["step_s"] for m in steps)
+    for name, value in (("steps", 24), ("step_s", seconds),
+                        ("exposed", sum(m["comm_exposed_s"] for m in steps) / seconds),
+                        ("tokens_per_s", steps[-1]["tokens"] / seconds),
+                        ("mfu", sum(m["mfu"] * m["step_s"] for m in steps) / seconds)):
+        check(near(run["totals"][name], value, 1e-4), f"{name} of the whole run: "
+                                                      f"{run['totals'][name]}, needs {value}")
 
 
 def several_runs():
@@ -159,6 +179,7 @@ def long_runs_are_thinned():
 def refusals():
     for args, words in ((["nowhere"], "nowhere: found no metrics.jsonl"),
                         ([], "found 0 run folders"), (["a"] * 17, "found 17 run folders"),
+                        (["a", "b"], "found 2 run folders and no --out"),
                         (["a", "--out", "no/such/x.html"], "no/such/x.html")):
         done = weft("report", *args)
         check(done.returncode in (1, 2) and words in done.stderr and
@@ -171,6 +192,17 @@ MEASURE = """<script>
 document.body.dataset.drawn = document.querySelectorAll("svg path[d^=M]").length;
 document.body.dataset.empty = document.getElementById("page").textContent.includes("nothing recorded");
 document.body.dataset.over = document.documentElement.scrollWidth - innerWidth;
+const all = selector => [...document.querySelectorAll(selector)];
+const lineCharts = all("svg[role=img]");
+document.body.dataset.unmarked = lineCharts.filter(c => !c.querySelector(".resume")).length;
+document.body.dataset.ticks = Math.min(...lineCharts.map(
+    c => c.querySelectorAll("text[text-anchor=middle]").length));
+document.body.dataset.hidden = all("td").filter(
+    c => c.getBoundingClientRect().right > innerWidth).length;
+document.body.dataset.tile = (document.querySelector(".tile b, .summary td + td")).textContent;
+document.body.dataset.legend = document.querySelector(".legend b").textContent;
+document.body.dataset.dated = /^\\d{4}-\\d\\d-\\d\\d \\d\\d:\\d\\d$/.test(
+    document.querySelector(".history td").textContent);
 document.getElementById("log-y").click();
 document.getElementById("log-x").click();
 document.getElementById("axis").value = "hours";
@@ -191,12 +223,20 @@ def measured(page, width):
 
 
 def opens_in_a_browser():
-    for page, width, least in (("a/report.html", 390, 8), ("both.html", 1280, 12)):
+    weft("report", "b")
+    # Of both, the chart that shows a alone has no resumption to mark.
+    for page, width, least, unmarked in (("b/report.html", 390, 8, "0"),
+                                         ("both.html", 1280, 12, "1")):
         found, console = measured(page, width)
         check(not console, f"{page} at {width}: console says {console}")
         check(int(found.get("drawn", 0)) >= least, f"{page} at {width}: {found}")
         check(int(found.get("again", 0)) >= least, f"{page} at {width}, changed: {found}")
-        check(found.get("over") == "0", f"{page} at {width}: too wide: {found}")
+        check(found.get("over") == "0" and found.get("hidden") == "0",
+              f"{page} at {width}: too wide: {found}")
+        check(found.get("unmarked") == unmarked and int(found.get("ticks", 0)) >= 2,
+              f"{page} at {width}: marks and scales: {found}")
+        check(found.get("tile") == found.get("legend") and found.get("dated") == "true",
+              f"{page} at {width}: one loss, one figure; dates: {found}")
         check(found.get("empty") == "false" and found.get("wrong") == "false",
               f"{page} at {width}: {found}")
     # What looks for errors finds one.
@@ -216,6 +256,7 @@ def main():
     accounts_add_up()
     speed_counts_every_micro_batch()
     events_tell_the_story()
+    a_stop_leaves_no_step_out()
     page_holds_the_run()
     several_runs()
     long_runs_are_thinned()
