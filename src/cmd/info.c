@@ -35,6 +35,7 @@ enum { PATH_BYTES = 4096, MAX_COLUMNS = 8 };
 struct report {
     json_t *root;
     bool no_memory;
+    char damage[PATH_BYTES]; /* what is wrong with a run's newest checkpoint, or "" */
 };
 
 static void put(struct report *r, const char *key, json_t *value)
@@ -365,14 +366,15 @@ static json_t *last_metrics(const char *run)
     return out;
 }
 
-static json_t *checkpoint_row(const char *path, bool *complete)
+/* verify: its contents too. *good: nothing wrong was found. */
+static json_t *checkpoint_row(const char *path, bool verify, bool *good)
 {
     struct checkpoint_info info;
     const char *name = strrchr(path, '/');
 
     name = name ? name + 1 : path;
-    *complete = checkpoint_inspect(path, false, &info) == ST_OK;
-    if (!*complete)
+    *good = checkpoint_inspect(path, verify, &info) == ST_OK;
+    if (!*good)
         return json_pack("{s:o, s:n, s:n, s:n, s:n, s:o}", "name", text_json(name),
                          "step", "ranks", "bytes", "best_val_loss", "state",
                          text_json(fail_text()));
@@ -382,24 +384,38 @@ static json_t *checkpoint_row(const char *path, bool *complete)
                      isfinite(info.state.best_val_loss)
                          ? json_real(info.state.best_val_loss)
                          : json_null(),
-                     "state", "sizes right");
+                     "state", verify ? "whole" : "sizes right, contents not read");
+}
+
+/* Rows of the checkpoints, oldest first. Contents are read from the newest one down to
+ * one that is whole, *whole: what training would go on from. */
+static json_t *checkpoint_rows(struct report *r, const struct path_list *list,
+                               const char **whole)
+{
+    json_t *rows = json_array();
+
+    *whole = NULL;
+    for (size_t i = list->count; i-- > 0;) {
+        bool good;
+        json_t *row = checkpoint_row(list->paths[i], !*whole, &good);
+
+        if (json_array_insert_new(rows, 0, row) != 0)
+            r->no_memory = true;
+        if (!good && i + 1 == list->count)
+            (void)snprintf(r->damage, sizeof r->damage, "%s", fail_text());
+        if (good && !*whole)
+            *whole = list->paths[i];
+    }
+    return rows;
 }
 
 static enum status describe_run(struct report *r, const char *path)
 {
     struct path_list list = {0};
-    json_t *rows = json_array();
     const char *newest = NULL;
     enum status st = checkpoint_list(path, &list);
+    json_t *rows = checkpoint_rows(r, &list, &newest);
 
-    for (size_t i = 0; st == ST_OK && i < list.count; i++) {
-        bool complete;
-
-        if (json_array_append_new(rows, checkpoint_row(list.paths[i], &complete)) != 0)
-            r->no_memory = true;
-        if (complete)
-            newest = list.paths[i];
-    }
     put_text(r, "what", "run folder");
     put_text(r, "path", path);
     put(r, "newest", newest ? text_json(newest) : json_null());
@@ -546,23 +562,63 @@ static bool has_bin(const char *folder)
     return found;
 }
 
+static bool is_run(const char *path)
+{
+    return has_file(path, "checkpoints") || has_file(path, "metrics.jsonl") ||
+           has_file(path, "config.ini");
+}
+
+/* A folder that holds what is looked for: names some of it. */
+static enum status suggest(const char *path)
+{
+    const size_t most = 3;
+    DIR *dir = opendir(path);
+    struct dirent *entry;
+    char names[PATH_BYTES] = "", inner[PATH_BYTES];
+    size_t found = 0, used = 0;
+
+    while (dir && (entry = readdir(dir))) {
+        if (entry->d_name[0] == '.' ||
+            snprintf(inner, sizeof inner, "%s/%s", path, entry->d_name) >=
+                (int)sizeof inner ||
+            !(is_run(inner) || has_file(inner, "manifest.json")))
+            continue;
+        if (found++ < most && used < sizeof names)
+            used += (size_t)snprintf(names + used, sizeof names - used, "%s%s",
+                                     used ? ", " : "", inner);
+    }
+    if (dir)
+        closedir(dir);
+    const char *last = strrchr(path, '/');
+
+    if (found > 0 && last && !strcmp(last, "/checkpoints"))
+        return fail(ST_FORMAT,
+                    "%s: found the checkpoints of a run, needs the run folder, %.*s, or "
+                    "one of them: %s%s",
+                    path, (int)(last - path), path, names, found > most ? ", ..." : "");
+    if (found > 0)
+        return fail(ST_FORMAT,
+                    "%s: found a folder of runs or checkpoints, needs one of them: %s%s",
+                    path, names, found > most ? ", ..." : "");
+    return fail(ST_FORMAT,
+                "%s: found a folder without manifest.json, checkpoints/, metrics.jsonl, "
+                "config.ini, config.json, *.bin or tokens.json, " KNOWN_KINDS,
+                path);
+}
+
 static enum status describe_folder(struct report *r, const char *path)
 {
     if (has_file(path, "manifest.json"))
         return describe_checkpoint(r, path);
     if (model_recognised(path))
         return describe_model(r, path);
-    if (has_file(path, "checkpoints") || has_file(path, "metrics.jsonl") ||
-        has_file(path, "config.ini"))
+    if (is_run(path))
         return describe_run(r, path);
     if (has_bin(path))
         return describe_shards(r, path);
     if (has_file(path, "tokens.json"))
         return describe_tokens_json(r, path);
-    return fail(ST_FORMAT,
-                "%s: found a folder without manifest.json, checkpoints/, metrics.jsonl, "
-                "config.ini, config.json, *.bin or tokens.json, " KNOWN_KINDS,
-                path);
+    return suggest(path);
 }
 
 static enum status describe_file(struct report *r, const char *path)
@@ -629,7 +685,9 @@ enum status cmd_info(int argc, char **argv, int *exit_code)
             "usage: weft info [--json] PATH\n\n"
             "Says what a run folder, checkpoint folder, model of another program "
             "(llm.c, safetensors,\nGGUF), folder or file of tokens, or tokens.json is, "
-            "and checks it.\n\n"
+            "and checks it.\nOf a run's newest checkpoint the checksums are checked, "
+            "of the others only the sizes: give\nthe folder of one to have it read. Exit "
+            "code 1 when what was read is damaged.\n\n"
             "example: weft info runs/a\n\noptions:\n");
         options_print_help(table);
         return ST_OK;
@@ -648,6 +706,8 @@ enum status cmd_info(int argc, char **argv, int *exit_code)
     } else if (st == ST_OK) {
         print_table(r.root);
     }
+    if (st == ST_OK && r.damage[0])
+        st = fail(ST_FORMAT, "%s", r.damage);
     json_decref(r.root);
     return st;
 }

@@ -75,8 +75,24 @@ grep -q "warning: .*found no tokenizer" "$tmp/log" || fail "does not say what is
 
 # What info says of the run, and of one that has no checkpoint yet.
 "$WEFT" info "$tmp/run" >"$tmp/info"
-grep -q "sizes right" "$tmp/info" || fail "info does not say what it looked at"
+grep -q "step-000.* whole$" "$tmp/info" || fail "info does not say what it looked at"
 grep -q "^  loss  *[0-9][0-9.]*$" "$tmp/info" || fail "info does not show the last loss"
+# One changed byte of the newest checkpoint, its size right; the one before is named then.
+mkdir "$tmp/runs"
+cp -r "$tmp/run" "$tmp/runs/hurt"
+newest=$(ls -d "$tmp"/runs/hurt/checkpoints/step-*)
+cp -r "$newest" "$tmp/runs/hurt/checkpoints/step-000000"
+printf '\377\376' | dd of="$newest/state-00000-of-00001.bin" bs=1 seek=999 conv=notrunc 2>/dev/null
+rc=0
+"$WEFT" info "$tmp/runs/hurt" >"$tmp/info" 2>"$tmp/log" || rc=$?
+[ "$rc" -eq 1 ] || fail "exit code $rc for a run whose newest checkpoint is damaged"
+grep -q "error: $newest/state.*damaged" "$tmp/log" || fail "does not name the damage"
+grep -q "^newest .*step-000000$" "$tmp/info" || fail "does not name the one before"
+# Folders of runs and of checkpoints: what to ask for is said.
+for path in runs runs/hurt/checkpoints; do
+    "$WEFT" info "$tmp/$path" 2>"$tmp/log" && fail "$path: exit code 0"
+    grep -q "needs .*$tmp/runs/hurt" "$tmp/log" || fail "$path: $(cat "$tmp/log")"
+done
 mkdir "$tmp/begun"
 : >"$tmp/begun/config.ini"
 rc=0
