@@ -24,17 +24,18 @@ void command_print_overview(FILE *out)
         "the version.\n");
 }
 
-static enum status help_on(const char *name, int *exit_code)
+/* Words: a command, or bench and one of its own. */
+static enum status help_on(char **words, int n, int *exit_code)
 {
-    const struct command *c = command_find(name);
-    char sub_name[32];
+    const struct command *c = command_find(words[0]);
     char help_option[] = "--help";
-    char *sub_argv[] = {sub_name, help_option, NULL};
+    char *sub_argv[] = {words[0], n > 1 ? words[1] : help_option, help_option, NULL};
 
     if (!c)
         return ST_USAGE;
-    (void)snprintf(sub_name, sizeof sub_name, "%s", c->name);
-    return c->run(2, sub_argv, exit_code);
+    if (n > 1 && c->run != cmd_bench)
+        return fail(ST_USAGE, "help: found %d arguments, needs one command at most", n);
+    return c->run(n + 1, sub_argv, exit_code);
 }
 
 enum status cmd_help(int argc, char **argv, int *exit_code)
@@ -52,15 +53,15 @@ enum status cmd_help(int argc, char **argv, int *exit_code)
 
     if (st != ST_OK)
         return st;
-    if (n_rest > 1)
+    if (n_rest > 2)
         return fail(ST_USAGE, "help: found %d arguments, needs one command at most",
                     n_rest);
     if (man)
         return manual_print_page();
     if (completion)
         return manual_print_completion();
-    if (n_rest == 1 && strcmp(rest[0], "help") != 0)
-        return help_on(rest[0], exit_code);
+    if (n_rest > 0 && strcmp(rest[0], "help") != 0)
+        return help_on(rest, n_rest, exit_code);
     command_print_overview(stdout);
     printf("\nexample: weft help train\n\noptions of help:\n");
     options_print_help(table);

@@ -91,12 +91,13 @@ static void put_figures(FILE *out, const struct screen *s, const struct run *r)
     double steps = json_number_value(json_object_get(last_event(r, "start"), "steps"));
     double step = r->columns[RUN_STEP][last];
     double step_s = recent(r, RUN_STEP_S);
-    char eta[16];
+    char eta[16] = "";
     char line[256];
 
-    (void)snprintf(line, sizeof line, "%s: step %.0f/%.0f  loss %.4f  ETA %s", r->path,
-                   step, steps, recent(r, RUN_LOSS),
-                   format_duration((steps - step) * step_s, eta, sizeof eta));
+    if (!ended(r))
+        (void)format_duration((steps - step) * step_s, eta, sizeof eta);
+    (void)snprintf(line, sizeof line, "%s: step %.0f/%.0f  loss %.4f%s%s", r->path, step,
+                   steps, recent(r, RUN_LOSS), *eta ? "  ETA " : "", eta);
     put_line(out, s, line);
     (void)snprintf(line, sizeof line,
                    "%.0f tokens/s  exposed %.0f %%  MFU %.0f %%  lr %.3g  norm %.3g",

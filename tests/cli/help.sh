@@ -38,6 +38,12 @@ for command in tokenize train eval generate info check bench; do
     fi
     expect 2 'no such option' "$command" --no-such-option
 done
+if [ "$("$WEFT" help bench step)" != "$("$WEFT" bench step --help)" ]; then
+    echo "weft help bench step differs from weft bench step --help"
+    bad=1
+fi
+expect 2 'no such benchmark' help bench nothing
+expect 2 'one command at most' help bench step update
 for command in train eval generate tokenize plan; do
     lines=$("$WEFT" "$command" --no-such-option 2>&1 | wc -l)
     if [ "$lines" -ne 1 ]; then

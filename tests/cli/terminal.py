@@ -86,6 +86,8 @@ def watch():
                           timeout=60, check=False)
     check(done.returncode == 0 and "400/400" in done.stdout and "\x1b" not in done.stdout,
           f"watch of a finished run: {done.stdout} {done.stderr}")
+    check("ended: done" in done.stdout and "ETA" not in done.stdout,
+          f"what a finished run still needs: {done.stdout}")
     check(sum("⠀" <= c <= "⣿" for c in done.stdout) > 40 or
           done.stdout.count("*") > 40, f"watch draws no curve: {done.stdout}")
     done = subprocess.run([WEFT, "watch", "live"], cwd=TMP, capture_output=True, text=True,
