@@ -74,6 +74,13 @@ static enum status find_shape(struct trainer *t)
         return check_vocabulary(t);
     }
     if (!t->resumed) {
+        if (!file_exists(o->model))
+            return fail(
+                ST_IO,
+                "--model %s: no file of that name, nor a known model; needs one of "
+                "gpt2, gpt2-medium, gpt2-large, gpt2-xl, d12, ..., or "
+                "L=,H=,C=[,T=][,V=]",
+                o->model);
         st = model_open(o->model, &t->start);
         t->has_start = st == ST_OK;
     }
