@@ -45,7 +45,8 @@ function(weft_unit_test name)
             add_test(NAME ${name}.p${ranks}
                 COMMAND ${CMAKE_SOURCE_DIR}/tests/support/mpirun ${ranks} $<TARGET_FILE:${name}>)
             set_tests_properties(${name}.p${ranks} PROPERTIES TIMEOUT ${ARG_TIMEOUT}
-                LABELS "mpi;${ARG_LABELS}" RESOURCE_LOCK mpirun SKIP_RETURN_CODE 77)
+                LABELS "mpi;${ARG_LABELS}" RESOURCE_LOCK mpirun PROCESSORS 2
+                SKIP_RETURN_CODE 77)
         endforeach()
     else()
         add_test(NAME ${name} COMMAND ${name})
@@ -61,8 +62,13 @@ function(weft_script_test name)
     if(NOT ARG_TIMEOUT)
         set(ARG_TIMEOUT 300)
     endif()
+    # Of two tests side by side one may be a script, unless it needs two cores itself.
+    set(processors 2)
+    if(unit IN_LIST ARG_LABELS)
+        set(processors 1)
+    endif()
     add_test(NAME ${name} COMMAND ${ARG_COMMAND})
     set_tests_properties(${name} PROPERTIES TIMEOUT ${ARG_TIMEOUT} SKIP_RETURN_CODE 77
-        LABELS "${ARG_LABELS}" RESOURCE_LOCK mpirun
+        PROCESSORS ${processors} LABELS "${ARG_LABELS}" RESOURCE_LOCK mpirun
         ENVIRONMENT "WEFT=$<TARGET_FILE:weft>;WEFT_TMP=${CMAKE_BINARY_DIR}/tmp/${name};WEFT_BUILD=${CMAKE_BINARY_DIR};WEFT_SOURCE=${CMAKE_SOURCE_DIR};WEFT_TASKS=${WEFT_TASKS};WEFT_COMM=${WEFT_COMM};WEFT_FAULTS=${WEFT_FAULTS}")
 endfunction()
