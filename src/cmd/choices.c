@@ -9,7 +9,6 @@
 #include "base/files.h"
 
 enum {
-    EVAL_MAGIC = 20240522,
     EVAL_VERSION = 1,
     HEADER_BYTES = 1024,
     EXAMPLE_BEGINS = 65535,
@@ -279,7 +278,7 @@ enum status choices_read(struct choices *c, const char *path, const struct loade
         return st;
     if (bytes >= sizeof magic)
         memcpy(&magic, data, sizeof magic);
-    if (le32toh(magic) == EVAL_MAGIC && bytes >= 4 * sizeof magic)
+    if (le32toh(magic) == CHOICES_MAGIC && bytes >= 4 * sizeof magic)
         st = read_llmc(c, path, data, bytes, model->file.shape.V);
     else
         st = loaded_tokenizer(model, vocab, &t);

@@ -9,7 +9,7 @@
 
 #include "cmd/loaded.h"
 
-enum { CHOICES_MOST = 16 };
+enum { CHOICES_MOST = 16, CHOICES_MAGIC = 20240522 };
 
 /* Ids at `begin` of the set's tokens. */
 struct choice_text {

@@ -22,13 +22,16 @@
 #include "base/memory.h"
 #include "base/options.h"
 #include "checkpoint/checkpoint.h"
+#include "cmd/choices.h"
 #include "data/shards.h"
+#include "data/tokenizer.h"
 
 enum { PATH_BYTES = 4096, MAX_COLUMNS = 8 };
 
 #define KNOWN_KINDS                                                                      \
     "needs a run folder, a checkpoint folder, a model file (llm.c, safetensors, GGUF), " \
-    "token shards or a tokens.json"
+    "token shards, a vocabulary (tokens.json, vocab.json, vocab.bpe) or questions of "   \
+    "llm.c"
 
 /* ---- the report ---- */
 
@@ -535,6 +538,46 @@ static enum status describe_tokens_json(struct report *r, const char *path)
     return ST_OK;
 }
 
+/* Hugging Face's vocab.json or the merges.txt beside it; or GPT-2's table by itself. */
+static enum status describe_vocabulary(struct report *r, const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    struct tokenizer *t = NULL;
+    char names[PATH_BYTES];
+    enum status st;
+
+    (void)snprintf(names, sizeof names, "%.*svocab.json",
+                   slash ? (int)(slash - path) + 1 : 0, path);
+    st = file_exists(names) ? tokenizer_load(names, &t) : tokenizer_new_gpt2(path, &t);
+    if (st != ST_OK)
+        return st;
+    put_text(r, "what", "vocabulary of byte pairs");
+    put_text(r, "path", path);
+    put_count(r, "vocab", tokenizer_vocab(t));
+    put(r, "end_of_text",
+        tokenizer_end_of_text(t) < 0 ? json_null()
+                                     : json_integer(tokenizer_end_of_text(t)));
+    tokenizer_free(t);
+    return ST_OK;
+}
+
+/* llm.c's multiple-choice questions, for a model of any vocabulary. */
+static enum status describe_questions(struct report *r, const char *path)
+{
+    const struct loaded model = {.file.shape.V = UINT16_MAX + 1};
+    struct choices c = {0};
+    enum status st = choices_read(&c, path, &model, NULL);
+
+    if (st == ST_OK) {
+        put_text(r, "what", "multiple-choice questions (llm.c)");
+        put_text(r, "path", path);
+        put_count(r, "examples", c.count);
+        put_count(r, "tokens", c.tokens.count);
+    }
+    choices_release(&c);
+    return st;
+}
+
 /* ---- which is it? ---- */
 
 static bool has_file(const char *folder, const char *name)
@@ -640,6 +683,11 @@ static enum status describe_file(struct report *r, const char *path)
         return describe_shards(r, path);
     if (!strcmp(name, "tokens.json") || !strcmp(name, "meta.json"))
         return describe_tokens_json(r, path);
+    if (magic == CHOICES_MAGIC)
+        return describe_questions(r, path);
+    if (!strcmp(name, "vocab.json") ||
+        (n == sizeof head && !memcmp(head, "#version", sizeof head)))
+        return describe_vocabulary(r, path);
     for (size_t i = 0; i < n; i++)
         at +=
             snprintf(hex + at, sizeof hex - (size_t)at, "%s%02x", i ? " " : "", head[i]);
@@ -684,10 +732,11 @@ enum status cmd_info(int argc, char **argv, int *exit_code)
         printf(
             "usage: weft info [--json] PATH\n\n"
             "Says what a run folder, checkpoint folder, model of another program "
-            "(llm.c, safetensors,\nGGUF), folder or file of tokens, or tokens.json is, "
-            "and checks it.\nOf a run's newest checkpoint the checksums are checked, "
-            "of the others only the sizes: give\nthe folder of one to have it read. Exit "
-            "code 1 when what was read is damaged.\n\n"
+            "(llm.c, safetensors,\nGGUF), folder or file of tokens, vocabulary, or file "
+            "of questions is, and checks it.\nOf a run's newest checkpoint the checksums "
+            "are checked, of the others only the sizes: give\nthe folder of one to have "
+            "it "
+            "read. Exit code 1 when what was read is damaged.\n\n"
             "example: weft info runs/a\n\noptions:\n");
         options_print_help(table);
         return ST_OK;

@@ -155,6 +155,8 @@ class Data(Case):
                            "--threads", 1, "--json", "--quiet", ranks=ranks).stdout
                  for ranks in ((1, 4, 8) if MPI else (1,))]
         self.assertEqual(json.loads(found[0])["multiple_choice"]["examples"], 5)
+        report = json.loads(self.weft("info", "--json", self.at("eval5.bin")).stdout)
+        self.assertEqual((report["examples"], report["tokens"]), (5, 5 * 11))
         self.assertEqual(set(found), {found[0]})
 
     def test_d06_a_few_lines_of_text(self):
@@ -258,6 +260,10 @@ class Text(Case):
         self.weft("tokenize", "--vocab", VOCAB, "--val-fraction", 0, "--threads", 1, "--force", "--out",
                   self.at("t"), *options, *names, **how)
         return read_shard(self.at("t", "text_train_000001.bin"))
+
+    def test_info(self):
+        report = json.loads(self.weft("info", "--json", VOCAB).stdout)
+        self.assertEqual((report["vocab"], report["end_of_text"]), (50257, 50256))
 
     def test_t01_special_tokens(self):
         text = b"A<|endoftext|>B"
