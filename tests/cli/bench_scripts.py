@@ -122,6 +122,20 @@ class Scripts(unittest.TestCase):
                 self.assertIn(pattern, done.stderr)
         self.assertEqual(run([script, "--help"]).returncode, 0)
 
+    def test_generate(self):
+        """That it runs: figures need a model that is not in the caches."""
+        (TMP / "text.txt").write_text("some words of a text\n" * 200)
+        for command in (["tokenize", "--bytes", "--out", TMP / "bytes", TMP / "text.txt"],
+                        ["train", "--data", TMP / "bytes", "--model", "L=2,H=2,C=64,T=512", "--seq", 32,
+                         "--batch", 1, "--steps", 1, "--out", TMP / "words"],
+                        ["convert", "--from", TMP / "words", "--to", "gguf", "--out", TMP / "words.gguf"]):
+            self.assertEqual(run([WEFT, *command]).returncode, 0, command)
+        done = run([sys.executable, ROOT / "bench" / "generate.py", "--weft", WEFT, "--gguf",
+                    TMP / "words.gguf", "--recompute", "--prompt-words", 40, "--rounds", 2, "--tokens", 9])
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertRegex(done.stdout, r"(?m)^\| 2 \| \d+ \|")
+        self.assertRegex(done.stdout, r"median: [\d.]+ times as fast as without a cache")
+
     @unittest.skipUnless(OPEN_MPI, "needs Open MPI's mpirun")
     def test_update(self):
         (TMP / "machines").write_text("localhost slots=4\n")
