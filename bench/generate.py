@@ -39,7 +39,7 @@ def time_weft(args, prompt):
     if not found:
         sys.exit(f"generate.py: no speed in what weft said: {r.stderr}")
     return {"prompt_tokens": int(found[1]), "read_per_s": float(found[2]),
-            "tokens": int(found[3]) + 1, "wrote_per_s": float(found[4])}
+            "tokens": int(found[3]), "wrote_per_s": float(found[4])}
 
 
 def time_llama(args, prompt):

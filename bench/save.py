@@ -3,8 +3,8 @@
 """How long saving a checkpoint keeps the training from its steps, in the background and
 blocking, in turn: bench/save.py --weft build/weft [--model gpt2] [--ranks 1] [--dir DIR]
 
-Each run does a few steps and saves twice before its end; the second of these is taken, so that
-the first touch of the copy's memory is not in it. DIR (default: a folder here) tells the file
+Each run saves twice before its end, ten steps apart so that nothing waits for the first; the
+second is taken, so that the first touch of the copy's memory is not in it. DIR (default: a folder here) tells the file
 system. Prints a row a run with the peak of the largest rank's memory, as planned and as measured
 (resident set), and what the copy costs: the ratio of the median stalls, the difference of the
 median peaks.
@@ -38,8 +38,8 @@ def run(args, folder, data, mode):
     out = os.path.join(folder, mode)
     command = ["sh", MPIRUN, str(args.ranks)] if args.ranks > 1 else []
     command += [args.weft, "train", "--data", data, "--model", args.model, "--out", out,
-                "--batch", str(args.batch), "--seq", str(args.seq), "--steps", "9",
-                "--save-every", "3", "--keep", "1", "--save", mode]
+                "--batch", str(args.batch), "--seq", str(args.seq), "--steps", "30",
+                "--save-every", "10", "--keep", "1", "--save", mode]
     with open(out + ".log", "w+", encoding="utf-8") as log:
         job = subprocess.Popen(command, stdout=log, stderr=log)
         # The larger one of the process and its children, that is of a launcher's ranks.
