@@ -325,9 +325,11 @@ enum status cmd_plan(int argc, char **argv, int *exit_code)
          "what 'weft bench network --json' wrote; 10 Gbit/s when not given", 0, 0},
         {"strategy", OPTION_CHOICE, &a.strategy,
          "auto|central|reduce-broadcast|reduce-scatter|allreduce",
-         "how gradients are summed and who updates; auto: the best", 0, 0},
+         "how gradients are summed and who updates; auto: the usual one if within 1 % of "
+         "the best",
+         0, 0},
         {"block-bytes", OPTION_TEXT, &a.block_bytes, "N|auto|one",
-         "size of a communication block; auto: the best", 0, 0},
+         "size of a communication block; auto: the largest within 1 % of the best", 0, 0},
         {"rounds", OPTION_CHOICE, &a.rounds, "auto|flat|recursive",
          "all to all in one round, or halving and doubling", 0, 0},
         {"roots", OPTION_SIZE, &a.roots, "N",
