@@ -337,7 +337,8 @@ function balance(parent, run) {
         element("h2", {}, `Ranks: where the time of ${number(b.steps, 6)} steps went` +
                           (runs.length > 1 ? ` (${run.name})` : "")), legend,
         left > 0 ? element("p", { class: "soft small" }, `Not in it: ${number(left, 6)} steps ` +
-            "before the number of ranks changed or a process was killed.") : "", svg));
+            "before the number of ranks changed, or the last before a process ended early.") : "",
+        svg));
     drawn.push(() => {
         const width = svg.clientWidth || 600, height = 170;
         const box = { l: 52, r: width - 12, t: 8, b: height - 24 };
