@@ -398,6 +398,12 @@ class Tokenize(unittest.TestCase):
         self.assertEqual(struct.unpack_from("<3i", path.read_bytes()), (20240801, 7, 70000))
         self.assertEqual(read_shard(path), list(range(70000)))
         self.assertEqual(self.meta()["vocab"], 70000)
+        # The trainer reads them.
+        done = subprocess.run([WEFT, "train", "--data", self.out, "--model", "L=1,H=1,C=4,T=64", "--batch", "4",
+                               "--steps", "2", "--order", "sequential", "--trace-data", "--threads", "1",
+                               "--out", TMP / "run"], capture_output=True, text=True, check=True)
+        self.assertIn("V=70000", done.stderr)
+        self.assertIn("step 1 rank 0 row 3 first 448", done.stderr)
 
     def test_characters_need_utf8(self):
         good = self.file("a.txt", b"good " * 300000)
