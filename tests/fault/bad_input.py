@@ -182,7 +182,8 @@ def data_cases():
     val("version", ["9"], one(name="x_val_000000.bin", version=9))
     val("empty", ["1024"],
         lambda d: write(at(d, "data/x_val_000000.bin"), b"") and None)
-    val("too-small", ["10 tokens", "17"], one(name="x_val_000000.bin", ids=range(10)))
+    val("too-small", ["10 tokens", "17"], one(name="x_val_000000.bin", ids=range(10)),
+        absent=("nan",))
     # The data folder's own validation file: bad is refused, absent is fine.
     case("val-of-folder-cut", train(data="{d}/data"), 1, "x_val_000000.bin", "9023",
          setup=lambda d: (one()(d), one(name="x_val_000000.bin", cut=1)(d)) and None)
@@ -789,6 +790,12 @@ def good_cases():
         good("good-short-validation-of-folder", p, train(data="{d}/data"),
              warned("x_val_000000.bin"),
              setup=lambda d: (one()(d), one(name="x_val_000000.bin", ids=[1] * 10)(d)))
+    def numbers(d, r):
+        return ["'nan' was printed"] if "nan" in r.err + r.out else []
+
+    good("good-no-validation", 1, train("--eval-every", "2", data="{d}/data"), numbers,
+         setup=one())
+    good("good-all-validation", 1, train("--eval-every", "2", "--eval-batches", "0"), numbers)
     # One head, one layer, the smallest model: more ranks than there are blocks to share.
     for extra in ([], ["--block-bytes", "one"], ["--engine", "collective"]):
         good("good-more-ranks-than-blocks" + "".join(extra), 3,
