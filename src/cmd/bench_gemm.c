@@ -88,7 +88,7 @@ static void plan_operands(const struct gemm_bench *g, struct row *r)
     if (p->part == PRODUCT_FORWARD)
         a_reuse = head ? t->vocab_tiles : ceil_div(p->ldc, p->n);
     else if (p->part == PRODUCT_WEIGHT_GRAD)
-        b_reuse = head ? t->vocab_tiles : ceil_div(p->lda, p->m);
+        b_reuse = head ? t->vocab_tiles : ceil_div(p->lda, p->m) * ceil_div(p->ldb, p->n);
     else if (!head)
         a_reuse = ceil_div(p->ldc, p->n);
     r->a = operand_of((p->ta ? p->k : p->m) * p->lda, a_reuse);

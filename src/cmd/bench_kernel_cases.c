@@ -222,7 +222,7 @@ static size_t gelu_bwd_arrays(const struct case_sizes *s, struct case_array *out
 
 static void gelu_bwd_run(const struct kernels *k, const struct case_tile *t)
 {
-    k->gelu_bwd(t->a[0], t->a[1], t->a[2], t->rows * t->sizes->C);
+    k->gelu_bwd(t->a[0], NULL, t->a[1], t->a[2], t->rows * t->sizes->C);
 }
 
 static double gelu_bwd_judge(const struct case_tile *before,

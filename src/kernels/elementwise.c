@@ -106,7 +106,7 @@ void KERNEL(gelu_fwd)(float *y, const float *x, size_t n)
     }
 }
 
-void KERNEL(gelu_bwd)(float *dx, const float *dy, const float *x, size_t n)
+void KERNEL(gelu_bwd)(float *dx, float *y, const float *dy, const float *x, size_t n)
 {
     for (size_t i = 0; i < n; i += BLOCK) {
         size_t count = n - i < BLOCK ? n - i : BLOCK;
@@ -118,8 +118,11 @@ void KERNEL(gelu_bwd)(float *dx, const float *dy, const float *x, size_t n)
             struct gelu_gate s = gelu_gate(t[l]);
 
             d[l] *= s.gate + t[l] * s.slope;
+            t[l] *= s.gate;
         }
         memcpy(dx + i, d, count * sizeof *d);
+        if (y)
+            memcpy(y + i, t, count * sizeof *t);
     }
 }
 

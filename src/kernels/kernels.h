@@ -69,8 +69,8 @@ struct kernels {
      * y == x allowed. tanh by an own polynomial/exponential: results do not depend on
      * libm. */
     void (*gelu_fwd)(float *y, const float *x, size_t n);
-    /* dx = dy * gelu'(x); dx == dy allowed. */
-    void (*gelu_bwd)(float *dx, const float *dy, const float *x, size_t n);
+    /* dx = dy * gelu'(x); dx == dy allowed. y, when not NULL, "=" what gelu_fwd makes. */
+    void (*gelu_bwd)(float *dx, float *y, const float *dy, const float *x, size_t n);
 
     /* Causal attention of one sequence and one head, blockwise with an online softmax
      * (Dao et al., "FlashAttention", 2022): no T x T buffer.

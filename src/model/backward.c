@@ -49,7 +49,6 @@ static void copy_tile(const struct model *m, bf16 *half, const float *x, struct 
 
 void backward_fcproj(const struct model *m, size_t l, size_t c, size_t j, void *work)
 {
-    const struct kernels *k = m->kernels;
     const struct work_set *w = &m->work[l % 2];
     size_t rows = tiling_chunk_rows(&m->tiling, c).size;
     size_t cols = tiling_columns(&m->tiling.backward[FCPROJW], j).size;
@@ -60,11 +59,14 @@ void backward_fcproj(const struct model *m, size_t l, size_t c, size_t j, void *
     const float *fc = m->layers[l].fc + at;
 
     for (size_t n = 0; n < rows * 4 * C; n += 4 * C) {
-        k->gelu_bwd(dfc + n, dfc + n, fc + n, cols);
-        if (m->half)
+        float *gelu = m->half ? work : w->gelu + at + n;
+
+        m->kernels->gelu_bwd(dfc + n, gelu, dfc + n, fc + n, cols);
+        if (m->half) {
             m->half->round(w->dfc_half + at + n, dfc + n, cols);
+            m->half->round(w->gelu_half + at + n, gelu, cols);
+        }
     }
-    gelu_tile(m, w, at, fc, rows, cols, work);
 }
 
 void backward_fc(const struct model *m, size_t l, size_t c, size_t j, void *work)
@@ -203,6 +205,7 @@ void weight_grad(const struct model *m, enum tensor_kind kind, size_t l, size_t 
                  bool accumulate, void *work)
 {
     struct product p = product_of(m, kind, l);
+    const struct column_cut *cut = &m->tiling.weight[kind];
     size_t N = m->tiling.N;
     size_t out, in;
 
@@ -225,10 +228,17 @@ void weight_grad(const struct model *m, enum tensor_kind kind, size_t l, size_t 
                                      .accumulate = accumulate};
 
         m->half->weight_grad(&g, work);
-    } else {
-        gemm(true, false, rows, in, N, p.dy.x + row0, out, p.x.x, in, accumulate ? 1 : 0,
-             dW, in);
     }
+    for (size_t j = 0; !m->half && j < cut->tiles; j++)
+        for (size_t c = 0; c < m->tiling.chunks; c++) {
+            struct span cols = tiling_columns(cut, j);
+            struct span terms = tiling_chunk_rows(&m->tiling, c);
+
+            gemm(true, false, rows, cols.size, terms.size,
+                 p.dy.x + terms.begin * out + row0, out,
+                 p.x.x + terms.begin * in + cols.begin, in, accumulate || c > 0 ? 1 : 0,
+                 dW + cols.begin, in);
+        }
     m->kernels->bias_grad(model_grad(m, p.bias, l) + row0, p.dy.x + row0, out, N, rows,
                           accumulate);
 }

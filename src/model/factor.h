@@ -26,9 +26,4 @@ static inline struct factor with_copy(const float *x, const bf16 *half, size_t c
     return (struct factor){x, half, columns};
 }
 
-/* gelu of rows x cols elements of fc [..][4C], to element `at` and on of the work set's
- * gelu. row: cols floats of work for bf16. */
-void gelu_tile(const struct model *m, const struct work_set *w, ptrdiff_t at,
-               const float *fc, size_t rows, size_t cols, float *row);
-
 #endif

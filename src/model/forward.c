@@ -139,21 +139,14 @@ void forward_fc(const struct model *m, size_t l, size_t c, size_t j, void *work)
     size_t cols = tiling_columns(&m->tiling.forward[FCW], j).size;
     const float *fc =
         linear(m, FCW, FCB, l, c, j, rounded(w->ln2, m->shape.C), NULL, ls->fc, work);
-
-    gelu_tile(m, w, fc - ls->fc, fc, rows, cols, work);
-}
-
-void gelu_tile(const struct model *m, const struct work_set *w, ptrdiff_t at,
-               const float *fc, size_t rows, size_t cols, float *row)
-{
     size_t F = 4 * m->shape.C;
 
-    for (size_t n = 0; n < rows; n++) {
-        float *gelu = m->half ? row : w->gelu + at + n * F;
+    for (size_t n = 0; n < rows * F; n += F) {
+        float *gelu = m->half ? work : w->gelu + (fc - ls->fc) + n;
 
-        m->kernels->gelu_fwd(gelu, fc + n * F, cols);
+        m->kernels->gelu_fwd(gelu, fc + n, cols);
         if (m->half)
-            m->half->round(w->gelu_half + at + n * F, gelu, cols);
+            m->half->round(w->gelu_half + (fc - ls->fc) + n, gelu, cols);
     }
 }
 

@@ -83,28 +83,49 @@ static void add_first_and_others(struct product_list *list, struct model_product
     add(list, p);
 }
 
+/* `base` calls for each chunk of every micro-batch, the first of which overwrites. */
+static void add_chunks(struct product_list *list, struct model_product p, size_t base)
+{
+    const struct tiling *t = list->tiling;
+    struct cut terms = cut_into(t->N, t->chunk_tiles * t->row_tile);
+    size_t whole = base * terms.whole * list->accum;
+    size_t rest = base * list->accum;
+    size_t firsts = terms.whole > 0 ? base : 0;
+
+    p.k = t->chunk_tiles * t->row_tile;
+    add_first_and_others(list, p, firsts, whole - firsts);
+    p.k = terms.rest;
+    firsts = base - firsts;
+    if (terms.rest > 0)
+        add_first_and_others(list, p, firsts, rest - firsts);
+}
+
 /* dW (+)= dy^T x */
 static void add_weight_grad(struct product_list *list, const char *name,
                             enum tensor_kind kind)
 {
-    size_t L = list->shape->L;
+    size_t tile = tiling_weight_rows(list->shape, kind);
     size_t out, in;
 
     tensor_dims(list->shape, kind, &out, &in);
-    struct cut rows = cut_into(out, tiling_weight_rows(list->shape, kind));
+    struct cut rows = cut_into(out, tile);
+    struct cut cols = cut_into(in, list->tiling->weight[kind].tile);
     struct model_product p = {.name = name,
                               .part = PRODUCT_WEIGHT_GRAD,
                               .ta = true,
-                              .m = min_size(out, tiling_weight_rows(list->shape, kind)),
-                              .n = in,
-                              .k = list->tiling->N,
                               .lda = out,
                               .ldb = in,
                               .ldc = in};
 
-    add_first_and_others(list, p, L * rows.whole, L * rows.whole * (list->accum - 1));
-    p.m = rows.rest;
-    add_first_and_others(list, p, L, L * (list->accum - 1));
+    for (int i = 0; i < 4; i++) {
+        bool low = i & 2;
+        bool narrow = i & 1;
+
+        p.m = low ? rows.rest : tile;
+        p.n = narrow ? cols.rest : list->tiling->weight[kind].tile;
+        add_chunks(list, p,
+                   (low ? 1 : rows.whole) * (narrow ? 1 : cols.whole) * list->shape->L);
+    }
 }
 
 /* `chunks` of so many rows and `tiles` of so many rows of wte a micro-batch, the first of

@@ -22,7 +22,7 @@ struct model_product {
     size_t calls; /* a step */
 };
 
-enum { MODEL_PRODUCTS_MOST = 80 };
+enum { MODEL_PRODUCTS_MOST = 128 };
 
 /* The products of one step of `accum` micro-batches; returns how many rows of `out`
  * [MODEL_PRODUCTS_MOST] are written. Tiles that are cut short are rows of their own. */

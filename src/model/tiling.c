@@ -2,8 +2,11 @@
 #include "model/tiling.h"
 
 #include "base/memory.h"
+#include "kernels/gemm_bf16.h"
 
+#ifndef WEFT_FINE_TILES
 enum {
+    PRODUCT_ROWS = CHUNK_ROWS,
     MIN_ROW_TILE = 32,
     ROW_TILE_ELEMS = 48 * 1024, /* and no fewer elements */
     ROW_TILES_WANTED = 8,
@@ -17,13 +20,37 @@ enum {
     ATTENTION_TASKS_WANTED = 32,
     MAX_VOCAB_TILE = 1024, /* logits of a chunk stay in cache for what follows */
     HEAD_LANES = 16,
-    MIN_WEIGHT_TILE = 96,
-    MAX_WEIGHT_TILE = 192,
-    WEIGHT_GRAIN = 48,
+    MIN_WEIGHT_TILE = 192,
+    MAX_WEIGHT_TILE = 384,
+    WEIGHT_GRAIN = 96,
+    WEIGHT_TASKS_WANTED = 8,
     POSITION_TILE = 64
 };
 /* A smaller task is not worth the time to wake a worker for it. */
 static const double least_flops = 32e6;
+#else
+/* Tests: small models in as many tiles as large ones, none of them whole. */
+enum {
+    PRODUCT_ROWS = 56,
+    MIN_ROW_TILE = 8,
+    ROW_TILE_ELEMS = 64,
+    ROW_TILES_WANTED = 8,
+    COLUMN_GRAIN = BF16_PANEL,
+    GELU_GRAIN = BF16_PANEL,
+    MIN_COLUMN_TILE = BF16_PANEL,
+    MAX_COLUMN_TILE = BF16_PANEL,
+    PRODUCT_TASKS_WANTED = 16,
+    ATTENTION_TASKS_WANTED = 32,
+    MAX_VOCAB_TILE = 128,
+    HEAD_LANES = 4,
+    MIN_WEIGHT_TILE = 17,
+    MAX_WEIGHT_TILE = 31,
+    WEIGHT_GRAIN = 1,
+    WEIGHT_TASKS_WANTED = 8,
+    POSITION_TILE = 9
+};
+static const double least_flops = 0;
+#endif
 
 static size_t clamp(size_t n, size_t low, size_t high)
 {
@@ -32,7 +59,7 @@ static size_t clamp(size_t n, size_t low, size_t high)
 
 /* ---- rows ---- */
 
-/* A power of two, so that chunks of as many tiles have at most CHUNK_ROWS rows. */
+/* A power of two, so that chunks of as many tiles have at most PRODUCT_ROWS rows. */
 static size_t tiles_a_chunk(size_t chunks)
 {
     size_t tiles = 1;
@@ -58,7 +85,7 @@ static void cut_rows(struct tiling *t, size_t C)
 
 size_t tiling_max_chunks(size_t N)
 {
-    return ceil_div(N, CHUNK_ROWS);
+    return ceil_div(N, PRODUCT_ROWS);
 }
 
 size_t tiling_max_row_tiles(size_t N)
@@ -133,6 +160,15 @@ static struct column_cut cut_columns(size_t rows, size_t chunks, size_t columns,
     return (struct column_cut){columns, tile, ceil_div(columns, tile)};
 }
 
+/* Columns in as few even tiles as go. */
+static struct column_cut cut_evenly(size_t columns, size_t most)
+{
+    size_t tile = round_up(ceil_div(columns, ceil_div(columns, most)), COLUMN_GRAIN);
+
+    tile = min_size(columns, tile);
+    return (struct column_cut){columns, tile, ceil_div(columns, tile)};
+}
+
 static void cut_products(struct tiling *t, const struct shape *s)
 {
     static const enum tensor_kind matrices[] = {QKVW, ATTPROJW, FCW, FCPROJW};
@@ -147,6 +183,7 @@ static void cut_products(struct tiling *t, const struct shape *s)
                                        kind == FCW ? GELU_GRAIN : COLUMN_GRAIN);
         t->backward[kind] = cut_columns(rows, t->chunks, in, out,
                                         kind == FCPROJW ? GELU_GRAIN : COLUMN_GRAIN);
+        t->weight[kind] = cut_evenly(in, MAX_COLUMN_TILE);
     }
 }
 
@@ -158,7 +195,7 @@ struct span tiling_columns(const struct column_cut *cut, size_t j)
 /* Depends on the shape alone: parameters and gradients of wte are cut by it. */
 static size_t vocab_tile(const struct shape *s)
 {
-    double least = least_flops / (2 * CHUNK_ROWS * (double)s->C);
+    double least = least_flops / (2 * PRODUCT_ROWS * (double)s->C);
     size_t tile = min_size(MAX_VOCAB_TILE, ceil_div(s->Vp, PRODUCT_TASKS_WANTED));
 
     if (least > (double)tile)
@@ -188,7 +225,7 @@ void tiling_heads(const struct tiling *t, const struct shape *s, size_t g, size_
 
 static size_t weight_tile(size_t rows)
 {
-    size_t tile = clamp(rows / PRODUCT_TASKS_WANTED, MIN_WEIGHT_TILE, MAX_WEIGHT_TILE);
+    size_t tile = clamp(rows / WEIGHT_TASKS_WANTED, MIN_WEIGHT_TILE, MAX_WEIGHT_TILE);
 
     return min_size(rows, even_tile(rows, tile, WEIGHT_GRAIN));
 }

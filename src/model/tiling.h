@@ -29,6 +29,8 @@ struct tiling {
     size_t chunks;
     /* Output columns of y = x W^T and of dx = dy W, for each weight matrix of a layer. */
     struct column_cut forward[TENSOR_KINDS], backward[TENSOR_KINDS];
+    /* Columns of a weight's gradient that one product makes; a task makes all of them. */
+    struct column_cut weight[TENSOR_KINDS];
     size_t head_groups; /* tasks a sequence in attention; 1 <= groups <= H */
     size_t vocab_tile;  /* rows of wte a tile, a multiple of VOCAB_PAD */
     size_t vocab_tiles;

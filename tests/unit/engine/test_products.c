@@ -94,7 +94,8 @@ static void check(struct shape shape, size_t batch, size_t seq, size_t accum)
     }
 }
 
-/* Tiles of rows, weights, vocabulary and chunks that divide, and that do not. */
+/* Tiles of rows, columns, weights, vocabulary and chunks that divide, and that do
+ * not. */
 static void list_is_what_is_called(void **state)
 {
     (void)state;
@@ -103,6 +104,7 @@ static void list_is_what_is_called(void **state)
     check(fixture_shape(3, 2, 80, 300, 2500), 2, 300, 3);
     check(fixture_shape(1, 4, 64, 128, 4096), 4, 128, 1);
     check(fixture_shape(1, 1, 24, 7, 5), 1, 7, 2);
+    check(fixture_shape(1, 2, 416, 64, 50), 2, 64, 2);
 }
 
 /* With products and attention apart, operations are those of the formula: 6 a parameter

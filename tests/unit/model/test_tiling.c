@@ -116,6 +116,7 @@ static void check_columns(const struct tiling *t, const struct shape *s)
         tensor_dims(s, matrices[i], &out, &in);
         check_cut(&t->forward[matrices[i]], out);
         check_cut(&t->backward[matrices[i]], in);
+        check_cut(&t->weight[matrices[i]], in);
     }
 }
 
