@@ -258,7 +258,7 @@ def option_cases():
     def option(name, args, *needles, **keys):
         case("option-" + name, train(*args), 2, *needles, **keys)
 
-    option("unknown", ["--bacth", "4"], "--bacth", "'batch'", ranks=(1, 2, 3))
+    option("unknown", ["--bacth", "4"], "--bacth", "'--batch'", ranks=(1, 2, 3))
     option("no-value", ["--lr"], "--lr", "value")
     option("short", ["-x"], "-x")
     option("argument", ["more"], "'more'", "options")
@@ -710,7 +710,7 @@ def generate_cases():
                                                     float("nan"))),
                          shutil.copy(at(TEXT, "tokens.json"), d)) and None)
     case("generate-ranks", ["generate", "--model", text_run], 2, "2 ranks", ranks=(2,))
-    case("generate-ranks-unknown", ["generate", "--modle", "x"], 2, "--modle", "'model'",
+    case("generate-ranks-unknown", ["generate", "--modle", "x"], 2, "--modle", "'--model'",
          ranks=(1, 2))
 
 
