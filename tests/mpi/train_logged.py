@@ -241,6 +241,8 @@ def counts_in(op):
     return [int(n) for n in op[op.index("[") + 1:-1].split(",")]
 
 
+# Tasks make the calls: those on one communicator in order, which pmpi_check.py looks at.
+TAMPI = os.environ.get("WEFT_COMM") == "tampi"
 COLLECTIVE_CALLS = {"central": ("Ireduce", "Ibcast"), "reduce-broadcast": ("Ireduce", "Ibcast"),
                     "reduce-scatter": ("Ireduce_scatter", "Iallgatherv"),
                     "allreduce": ("Iallreduce", None)}
@@ -309,6 +311,8 @@ class Expected:
 
     def check_collective(self, where, calls, phase):
         found, wanted = collectives(self.run, calls, phase), self.calls[phase]
+        if TAMPI:
+            found, wanted = sorted(found), sorted(wanted)
         # In production order a block is one piece of memory, hence one call.
         if self.run.layout == "storage":
             found, wanted = joined(found), joined(wanted)
@@ -622,8 +626,9 @@ def disturbed_runs(ranks, pmpi, program):
 
 
 def thread_levels(ranks, pmpi):
-    """One thread makes all calls: a library without support for threads does, too."""
-    for count in (1, ranks):
+    """One thread makes all calls: a library without support for threads does, too. (TAMPI
+    refuses that, where there is something to exchange.)"""
+    for count in (1,) if TAMPI else (1, ranks):
         for level in ("single", "funneled"):
             out = os.path.join(TMP, f"{level}.{count}")
             done = execute(count, [f"LD_PRELOAD={pmpi}", f"WEFT_PMPI_THREAD_LEVEL={level}"] +
