@@ -140,7 +140,7 @@ def read_result(run):
     with open(os.path.join(folder, "metrics.jsonl"), encoding="utf-8") as f:
         lines = [json.loads(line, parse_float=str) for line in f]
     metrics = [[(key, line[key]) for key in ("step", "loss", "lr", "grad_norm", "val_loss")
-                if key in line] for line in lines]
+                if key in line] for line in lines if "save_s" not in line]  # as they end
     checkpoint = os.path.join(folder, "checkpoints", f"step-{run.steps:06d}")
     return metrics, [vector.tobytes() for vector in read_native(checkpoint)[1]]
 
