@@ -101,11 +101,30 @@ done:
     return st;
 }
 
+enum status file_check_regular(const char *path)
+{
+    struct stat info;
+
+    if (stat(path, &info) == 0 && !S_ISREG(info.st_mode))
+        return fail(ST_IO, "%s: not a regular file", path);
+    return ST_OK;
+}
+
 enum status file_write_all(const char *path, const void *data, size_t bytes)
 {
     char tmp[PATH_MAX];
-    enum status st;
+    char target[PATH_MAX];
+    struct stat info;
+    enum status st = file_check_regular(path);
 
+    if (st != ST_OK)
+        return st;
+    /* A rename would leave the target as it was and take the link's place. */
+    if (lstat(path, &info) == 0 && S_ISLNK(info.st_mode)) {
+        if (!realpath(path, target))
+            return fail_errno(path, "follow");
+        path = target;
+    }
     if (snprintf(tmp, sizeof tmp, "%s.tmp", path) >= (int)sizeof tmp)
         return fail(ST_IO, "%s: path too long", path);
     int fd = open(tmp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);

@@ -18,11 +18,15 @@
  * caller with free(). NULL and 0 on failure. */
 MUST_USE enum status file_read_all(const char *path, char **data, size_t *bytes);
 
-/* Writes a whole file under its final name or not at all (tmp, fsync, rename). */
+/* Writes a whole file under its final name or not at all (tmp, fsync, rename). Of a link
+ * its target is replaced; a device, pipe or folder of that name is an error. */
 MUST_USE enum status file_write_all(const char *path, const void *data, size_t bytes);
 
 MUST_USE enum status file_size(const char *path, uint64_t *bytes);
 bool file_exists(const char *path); /* anything by that name */
+/* Fails when there is something by that name and it is no regular file: opening a pipe
+ * would wait for its other end. */
+MUST_USE enum status file_check_regular(const char *path);
 bool file_is_folder(const char *path);
 
 /* mkdir -p. */

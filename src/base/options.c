@@ -345,6 +345,9 @@ enum status options_read_file(struct option_row *table, const char *path)
     size_t bytes;
     enum status st = file_read_all(path, &text, &bytes);
 
+    if (st == ST_OK && strlen(text) != bytes)
+        st = fail(ST_USAGE, "%s: found a byte 0 at offset %zu, needs text", path,
+                  strlen(text));
     if (st == ST_OK)
         st = options_read_text(table, text, path);
     free(text);

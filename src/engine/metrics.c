@@ -79,6 +79,10 @@ static enum status name_lines(struct lines *l, const char *run, const char *name
 
 static enum status open_lines(struct lines *l)
 {
+    enum status st = file_check_regular(l->path);
+
+    if (st != ST_OK)
+        return st;
     l->file = fopen(l->path, "ae");
     return l->file ? ST_OK : fail(ST_IO, "%s: cannot open: %s", l->path, strerror(errno));
 }

@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <float.h>
 #include <fnmatch.h>
+#include <jansson.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -401,6 +402,23 @@ enum status trainer_same_everywhere(struct trainer *t)
                                          "options, model shape or data of this run"));
 }
 
+/* They go into files of JSON. */
+static enum status check_names(const struct train_options *o)
+{
+    const char *const names[] = {o->out, o->data, o->model, o->val};
+    static const char *const what[] = {"out", "data", "model", "val"};
+
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        json_t *text = names[i] ? json_string(names[i]) : json_null();
+
+        if (!text)
+            return fail(ST_USAGE, "--%s %s: needs a name that is valid UTF-8", what[i],
+                        names[i]);
+        json_decref(text);
+    }
+    return ST_OK;
+}
+
 enum status trainer_prepare(struct trainer *t)
 {
     const struct train_options *o = t->options;
@@ -415,6 +433,9 @@ enum status trainer_prepare(struct trainer *t)
                     : !*o->model ? "model"
                     : !*o->out   ? "out"
                                  : "resume");
+    st = check_names(o);
+    if (st != ST_OK)
+        return st;
     if (o->threads > MOST_WORKERS)
         return fail(ST_USAGE, "--threads: found %zu, needs at most %d", o->threads,
                     MOST_WORKERS);

@@ -67,7 +67,11 @@ static void plot(struct canvas *c, const double *v, double low, double high)
             before = SIZE_MAX;
             continue;
         }
+        /* A range beyond what a number holds, or below its last digit, is a line at the
+         * bottom. */
         double up = (v[x] - low) / (high - low) * (double)(height - 1);
+
+        up = isfinite(up) ? fmin(fmax(up, 0), (double)(height - 1)) : 0;
         size_t y = height - 1 - (size_t)(up + 0.5);
         size_t from = before == SIZE_MAX ? y : min_size(before, y);
         size_t to = before == SIZE_MAX ? y : max_size(before, y);

@@ -146,7 +146,8 @@ static void read_options(struct run *r)
 {
     char path[PATH_MAX];
 
-    if (snprintf(path, sizeof path, "%s/config.ini", r->path) < (int)sizeof path)
+    if (snprintf(path, sizeof path, "%s/config.ini", r->path) < (int)sizeof path &&
+        file_check_regular(path) == ST_OK)
         (void)ini_parse(path, on_option, r->options);
 }
 

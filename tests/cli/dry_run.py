@@ -63,6 +63,12 @@ def refuses():
             failures.append(f"--out {out}: exit code {done.returncode}, {done.stderr[-300:]}")
 
 
+    done = subprocess.run([*map(os.fsencode, TRAIN), b"--out", b"L\xe4ufe", b"--dry-run"],
+                          capture_output=True, text=True, timeout=60, check=False, errors="replace")
+    if done.returncode != 2 or "valid UTF-8" not in done.stderr:
+        failures.append(f"--out with a byte that is no UTF-8: {done.returncode}, {done.stderr}")
+
+
 def starts_again():
     """By its own options, all of which stand in the file, also those of what is off."""
     for more, words in ([], "nothing to do"), (["--steps", "4"], "memory a rank"):

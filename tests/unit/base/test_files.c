@@ -6,6 +6,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -47,6 +48,23 @@ static void whole_files(void **state)
     }
 }
 
+static void links_are_written_through(void **state)
+{
+    char link[256], *data;
+    size_t bytes;
+
+    (void)state;
+    put("target", "old");
+    (void)snprintf(link, sizeof link, "%s", scratch("link"));
+    assert_int_equal(symlink("target", link), 0);
+    assert_int_equal(file_write_all(link, "new", 3), ST_OK);
+    assert_int_equal(file_read_all(scratch("target"), &data, &bytes), ST_OK);
+    assert_string_equal(data, "new");
+    free(data);
+    assert_int_equal(symlink("nowhere", scratch("lost")), 0);
+    assert_int_equal(file_write_all(scratch("lost"), "x", 1), ST_IO);
+}
+
 static void failures_name_the_path(void **state)
 {
     char *data = (char *)1;
@@ -65,6 +83,9 @@ static void failures_name_the_path(void **state)
     assert_non_null(strstr(fail_text(), "no/such/folder"));
     put("plain", "x");
     assert_int_equal(folder_make(scratch("plain/below")), ST_IO);
+    assert_int_equal(mkfifo(scratch("pipe"), 0600), 0);
+    assert_int_equal(file_write_all(scratch("pipe"), "x", 1), ST_IO);
+    assert_non_null(strstr(fail_text(), "pipe: not a regular file"));
     assert_int_equal(folder_check(scratch("plain/below")), ST_IO);
     assert_non_null(strstr(fail_text(), "plain is no folder"));
     assert_int_equal(folder_check(scratch("not/there/yet")), ST_OK);
@@ -197,6 +218,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(whole_files),
         cmocka_unit_test(failures_name_the_path),
+        cmocka_unit_test(links_are_written_through),
         cmocka_unit_test(failed_write_keeps_the_old),
         cmocka_unit_test(places_in_files),
         cmocka_unit_test(folders),

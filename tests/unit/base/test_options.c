@@ -245,6 +245,13 @@ static void bad_files(void **state)
         if (!strstr(fail_text(), bad[i].text) || !strstr(fail_text(), "bad.ini"))
             fail_msg("'%s' lacks '%s'", fail_text(), bad[i].text);
     }
+    FILE *f = fopen(path, "wb");
+    assert_non_null(f);
+    assert_int_equal(fwrite("batch = 2\0 5\n", 1, 13, f), 13);
+    fclose(f);
+    make_table(table, &v);
+    assert_int_equal(options_read_file(table, path), ST_USAGE);
+    assert_non_null(strstr(fail_text(), "a byte 0 at offset 9"));
     make_table(table, &v);
     assert_int_equal(options_read_file(table, scratch("none.ini")), ST_IO);
     assert_non_null(strstr(fail_text(), "none.ini"));

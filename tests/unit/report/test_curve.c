@@ -85,6 +85,20 @@ static void what_cannot_be_drawn(void **state)
     free(text);
 }
 
+/* Damaged files hold such numbers; the range between them is no number, or nothing. */
+static void ranges_without_a_size(void **state)
+{
+    const double far[] = {1e308, -1e308, 5};
+    const double near[] = {1e17, 1e17, 1e17};
+    char *text = drawn(far, 3, 40, 5, true);
+
+    (void)state;
+    free(text);
+    text = drawn(near, 3, 40, 5, false);
+    assert_non_null(strchr(text, '*'));
+    free(text);
+}
+
 static void sizes_beyond_the_limits(void **state)
 {
     double v[3000];
@@ -107,6 +121,7 @@ int main(void)
         cmocka_unit_test(a_falling_line),
         cmocka_unit_test(dots_of_braille),
         cmocka_unit_test(what_cannot_be_drawn),
+        cmocka_unit_test(ranges_without_a_size),
         cmocka_unit_test(sizes_beyond_the_limits),
     };
 
