@@ -34,11 +34,6 @@ def run(*words):
                           stderr=subprocess.PIPE, text=True, timeout=250, check=False)
 
 
-def machine_tasks():
-    """Serial builds have one worker whatever is asked for."""
-    return 1 if os.environ.get("WEFT_TASKS") == "serial" else None
-
-
 class Bench(unittest.TestCase):
     def figures(self, name, *args):
         """The JSON of a quiet run, and its table."""
@@ -60,7 +55,7 @@ class Bench(unittest.TestCase):
     def check_sizes(self, figures, batch, seq, threads):
         self.assertEqual((figures["batch"], figures["seq"], figures["threads"]),
                          (batch, seq, threads))
-        self.assertEqual(figures["machine"]["workers"], machine_tasks() or threads)
+        self.assertEqual(figures["machine"]["workers"], threads)
         for name in ("fma_flops", "read_Bps", "copy_Bps", "triad_Bps", "update_Bps",
                      "touch_Bps", "touch_huge_Bps"):
             self.assertGreater(figures["machine"][name], 0, name)
