@@ -17,7 +17,7 @@ from token_shard import write_tokens  # noqa: E402
 WEFT = os.environ["WEFT"]
 TMP = os.environ["WEFT_TMP"]
 TRAIN = [WEFT, "train", "--data", "tokens", "--model", "L=2,H=4,C=384,T=128,V=30000", "--batch",
-         "8", "--steps", "2", "--threads", "1"]
+         "4", "--steps", "2", "--threads", "1"]
 SANITIZED = os.environ["WEFT_SANITIZE"] not in ("", "OFF")
 failures = []
 
