@@ -92,41 +92,66 @@ static enum status find_shape(struct trainer *t)
 
 /* ---- batch ---- */
 
-static enum status find_batch(struct trainer *t)
+/* Micro-batches and tokens of a step say the same; what is typed wins over a file. */
+static enum status choose_batch_rule(struct trainer *t)
+{
+    struct train_options *o = t->options;
+
+    if (!o->total_batch_tokens || !trainer_option_is_set(t, "accum"))
+        return ST_OK;
+    if (option_is_typed(t, "accum") == option_is_typed(t, "total-batch-tokens"))
+        return fail(ST_USAGE, "--accum and --total-batch-tokens: needs one of them");
+    if (option_is_typed(t, "accum"))
+        o->total_batch_tokens = 0;
+    return ST_OK;
+}
+
+/* Micro-batches that make the tokens of a step. */
+static enum status share_total_batch(struct trainer *t)
 {
     const struct train_options *o = t->options;
     size_t P = (size_t)comm_size(t->comm);
-    size_t seq = o->seq ? o->seq : t->eo.shape.T;
+    size_t micro = P * o->batch * t->eo.seq;
+    size_t below = o->total_batch_tokens / micro * micro;
 
-    if (seq > t->eo.shape.T)
-        return fail(ST_USAGE, "--seq: found %zu, needs at most the model's T=%zu", seq,
-                    t->eo.shape.T);
-    if (o->batch < 1 || o->accum < 1)
-        return fail(ST_USAGE, "--batch %zu --accum %zu: both must be at least 1",
-                    o->batch, o->accum);
-    if (o->batch > (size_t)1 << 24 || o->accum > (size_t)1 << 24)
-        return fail(ST_USAGE, "--batch %zu --accum %zu: out of range", o->batch,
-                    o->accum);
+    if (o->total_batch_tokens % micro)
+        return fail(ST_USAGE,
+                    "--total-batch-tokens: found %zu, needs a multiple of "
+                    "%zu (ranks %zu x batch %zu x seq %zu); nearest %zu or %zu",
+                    o->total_batch_tokens, micro, P, o->batch, t->eo.seq,
+                    below ? below : micro, below ? below + micro : 2 * micro);
+    t->eo.accum = o->total_batch_tokens / micro;
+    return ST_OK;
+}
+
+static enum status check_sequences(const char *name, size_t found)
+{
+    const size_t most = (size_t)1 << 24;
+
+    if (found >= 1 && found <= most)
+        return ST_OK;
+    return fail(ST_USAGE, "--%s %zu: needs 1 to %zu", name, found, most);
+}
+
+static enum status find_batch(struct trainer *t)
+{
+    const struct train_options *o = t->options;
+    size_t seq = o->seq ? o->seq : t->eo.shape.T;
+    enum status st = choose_batch_rule(t);
+
+    if (st == ST_OK && seq > t->eo.shape.T)
+        st = fail(ST_USAGE, "--seq: found %zu, needs at most the model's T=%zu", seq,
+                  t->eo.shape.T);
+    if (st == ST_OK)
+        st = check_sequences("batch", o->batch);
+    if (st == ST_OK)
+        st = check_sequences("accum", o->accum);
+    if (st != ST_OK)
+        return st;
     t->eo.batch = o->batch;
     t->eo.seq = seq;
     t->eo.accum = o->accum;
-    if (o->total_batch_tokens) {
-        size_t micro = P * o->batch * seq;
-
-        if (trainer_option_is_set(t, "accum"))
-            return fail(ST_USAGE, "--accum and --total-batch-tokens: needs one of them");
-        if (o->total_batch_tokens % micro) {
-            size_t below = o->total_batch_tokens / micro * micro;
-
-            return fail(ST_USAGE,
-                        "--total-batch-tokens: found %zu, needs a multiple of "
-                        "%zu (ranks %zu x batch %zu x seq %zu); nearest %zu or %zu",
-                        o->total_batch_tokens, micro, P, o->batch, seq,
-                        below ? below : micro, below ? below + micro : 2 * micro);
-        }
-        t->eo.accum = o->total_batch_tokens / micro;
-    }
-    return ST_OK;
+    return o->total_batch_tokens ? share_total_batch(t) : ST_OK;
 }
 
 /* ---- data ---- */
@@ -329,7 +354,8 @@ static enum status find_blocks(struct trainer *t)
     return st;
 }
 
-/* What was left to a rule gets its value, for config.ini and the checkpoints. */
+/* What was left to a rule gets its value, for config.ini and the checkpoints. Of a step's
+ * tokens the rule is written, so that other ranks keep them. */
 static void resolve(struct trainer *t)
 {
     struct train_options *o = t->options;
@@ -481,9 +507,15 @@ enum status trainer_prepare(struct trainer *t)
 
 static enum status write_config(struct trainer *t)
 {
-    static const char *const skip[] = {
-        "config", "help", "resume", "dry-run", "quiet", "epochs", "total-batch-tokens",
-        NULL};
+    const char *const skip[] = {"config",
+                                "help",
+                                "resume",
+                                "dry-run",
+                                "quiet",
+                                "epochs",
+                                t->options->total_batch_tokens ? "accum"
+                                                               : "total-batch-tokens",
+                                NULL};
     char path[PATH_MAX];
     size_t bytes;
     enum status st;

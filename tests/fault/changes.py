@@ -122,6 +122,32 @@ def same_run():
     return ("same-run", job)
 
 
+def total_batch():
+    """The tokens of a step that were asked for stay when the run's own file starts it again on
+    other ranks; what is typed beside the file wins."""
+    def job():
+        out = os.path.join(TMP, "total")
+        own = ["train", "--config", os.path.join(out, "config.ini")]
+        ranks = 1 if SERIAL else 2
+        bad = []
+        for p, args, line, batch in (
+                (1, train(out, "--total-batch-tokens", "128"), "x 4 micro-batches = 128", None),
+                (ranks, own + ["--batch", "1", "--steps", "110"], "= 128 tokens a step", None),
+                (1, own + ["--accum", "3", "--dry-run", "--steps", "120"],
+                 "x 3 micro-batches = 48", None),
+                (1, own + ["--accum", "3", "--steps", "120"], "= 48 tokens", "8 to 3"),
+                (1, own + ["--total-batch-tokens", "64", "--steps", "130"], "= 64 tokens",
+                 "3 to 4")):
+            os.makedirs(out, exist_ok=True)
+            r = run(p, args, out)
+            changed = re.search("global batch changed from (.*) seq", r.err)
+            if r.code != 0 or line not in r.err or (changed and changed[1]) != batch:
+                bad.append("%s on %d: exit code %d, needs '%s', batch %s\n%s" %
+                           (" ".join(args), p, r.code, line, batch, r.err))
+        return bad
+    return ("total-batch", job)
+
+
 def refused(name, args, code, *needles):
     def job():
         out = copy_of(TEXT_RUN, name)
@@ -168,6 +194,7 @@ def main():
               {51: 5.36742153e-4}),
         beyond_the_end("beyond"),
         same_run(),
+        total_batch(),
         refused("other-tokenizer",
                 replaced(train("{out}", data=os.path.join(TMP, "xyz"), spec="L=1,H=2,C=16,T=16"),
                          "--steps", "8"), 2, "another tokenizer", "--model"),
