@@ -3,6 +3,7 @@
 
 #include <endian.h>
 #include <jansson.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -48,28 +49,47 @@ static enum status add_id(struct choices *c, uint32_t id)
     return ST_OK;
 }
 
-static enum status check_example(const struct choices *c, const char *path, size_t V)
+/* Where in a file an example stands: "FILE: example 3", or "FILE: line 4". */
+struct place {
+    char text[4200];
+};
+
+static struct place place_of(const char *path, const char *unit, size_t number)
+{
+    struct place p;
+
+    (void)snprintf(p.text, sizeof p.text, "%s: %s %zu", path, unit, number);
+    return p;
+}
+
+/* `label` as it was found: what is no number is the label of no ending. */
+static enum status check_label(const struct choice_example *e, const char *where,
+                               const char *label)
+{
+    if (e->n_endings < 2)
+        return fail(ST_FORMAT, "%s: found %zu endings, needs 2 to %d", where,
+                    e->n_endings, CHOICES_MOST);
+    if (e->label >= e->n_endings)
+        return fail(ST_FORMAT,
+                    "%s: found label %s, needs 0 to %zu, the number of an ending", where,
+                    label, e->n_endings - 1);
+    return ST_OK;
+}
+
+static enum status check_example(const struct choices *c, const char *where, size_t V)
 {
     const struct choice_example *e = &c->examples[c->count - 1];
     bool empty = e->context.n == 0;
 
-    if (e->n_endings < 2 || e->label >= e->n_endings)
-        return fail(ST_FORMAT,
-                    "%s: example %zu: found %zu endings and label %zu, needs 2 to %d "
-                    "endings and the label of one",
-                    path, c->count, e->n_endings, e->label, CHOICES_MOST);
     for (size_t i = 0; i < e->n_endings; i++)
         empty = empty || e->endings[i].n == 0;
     if (empty)
-        return fail(ST_FORMAT,
-                    "%s: example %zu: found a context or ending without tokens", path,
-                    c->count);
+        return fail(ST_FORMAT, "%s: found a context or ending without tokens", where);
     for (size_t i = e->context.begin; i < c->tokens.count; i++)
         if (c->tokens.ids[i] >= V)
             return fail(ST_FORMAT,
-                        "%s: example %zu: found token id %u, the model's vocabulary has "
-                        "%zu",
-                        path, c->count, c->tokens.ids[i], V);
+                        "%s: found token id %u, the model's vocabulary has %zu", where,
+                        c->tokens.ids[i], V);
     return ST_OK;
 }
 
@@ -108,11 +128,14 @@ static enum status take_text(struct choices *c, struct words *w, struct choice_t
 }
 
 /* Start, bytes, index, label, number of endings; then the texts. */
-static enum status take_example(struct choices *c, const char *path, struct words *w)
+static enum status take_example(struct choices *c, const char *path, struct words *w,
+                                size_t V)
 {
     size_t head[EXAMPLE_HEAD - 1] = {0};
+    struct place where = place_of(path, "example", c->count + 1);
     struct choice_example *e;
     size_t words = w->left;
+    char label[24];
     bool whole = true;
     enum status st = new_example(c, &e);
 
@@ -121,14 +144,17 @@ static enum status take_example(struct choices *c, const char *path, struct word
     if (st != ST_OK)
         return st;
     if (whole && head[0] != EXAMPLE_BEGINS)
-        return fail(ST_FORMAT, "%s: example %zu: begins with %zu, needs %d", path,
-                    c->count, head[0], EXAMPLE_BEGINS);
+        return fail(ST_FORMAT, "%s: begins with %zu, needs %d", where.text, head[0],
+                    EXAMPLE_BEGINS);
     if (whole && head[4] > CHOICES_MOST)
-        return fail(ST_FORMAT, "%s: example %zu: found %zu endings, needs at most %d",
-                    path, c->count, head[4], CHOICES_MOST);
+        return fail(ST_FORMAT, "%s: found %zu endings, needs 2 to %d", where.text,
+                    head[4], CHOICES_MOST);
     e->label = head[3];
     e->n_endings = head[4];
+    (void)snprintf(label, sizeof label, "%zu", e->label);
     if (whole)
+        st = check_label(e, where.text, label);
+    if (whole && st == ST_OK)
         st = take_text(c, w, &e->context, &whole);
     for (size_t i = 0; i < e->n_endings && whole && st == ST_OK; i++)
         st = take_text(c, w, &e->endings[i], &whole);
@@ -137,9 +163,9 @@ static enum status take_example(struct choices *c, const char *path, struct word
     if (!whole)
         return fail(ST_FORMAT, "%s: the file ends within example %zu", path, c->count);
     if (head[1] != 2 * (words - w->left))
-        return fail(ST_FORMAT, "%s: example %zu: says %zu bytes, has %zu", path, c->count,
-                    head[1], 2 * (words - w->left));
-    return ST_OK;
+        return fail(ST_FORMAT, "%s: says %zu bytes, has %zu", where.text, head[1],
+                    2 * (words - w->left));
+    return check_example(c, where.text, V);
 }
 
 static enum status read_llmc(struct choices *c, const char *path, const char *data,
@@ -158,11 +184,8 @@ static enum status read_llmc(struct choices *c, const char *path, const char *da
                     "%s: found %zu bytes, version %d and %d examples, needs %d or more, "
                     "version %d and an example",
                     path, bytes, header[1], header[2], HEADER_BYTES, EVAL_VERSION);
-    for (int32_t i = 0; i < header[2] && st == ST_OK; i++) {
-        st = take_example(c, path, &w);
-        if (st == ST_OK)
-            st = check_example(c, path, V);
-    }
+    for (int32_t i = 0; i < header[2] && st == ST_OK; i++)
+        st = take_example(c, path, &w, V);
     if (st == ST_OK && w.left > 0)
         st = fail(ST_FORMAT, "%s: found %zu bytes behind the last example", path,
                   2 * w.left);
@@ -190,8 +213,8 @@ static enum status add_text(struct choices *c, const struct tokenizer *t,
     return st;
 }
 
-/* A number, or a text of one digit or two as some copies of the data have it; else the
- * label of no ending. */
+/* A number, or a text of digits as some copies of the data have it; else the label of no
+ * ending. */
 static size_t label_of(const json_t *label)
 {
     const char *text = json_string_value(label);
@@ -215,10 +238,24 @@ static bool is_question(const json_t *object, const json_t *endings)
     return right;
 }
 
-static enum status add_object(struct choices *c, const char *path,
+/* The label as the file has it, for an error. */
+static enum status check_object_label(const struct choice_example *e, const char *where,
+                                      const json_t *label)
+{
+    char *text = label ? json_dumps(label, JSON_COMPACT | JSON_ENCODE_ANY) : NULL;
+    char shown[40];
+
+    (void)snprintf(shown, sizeof shown, "%.36s%s", text ? text : "none",
+                   text && strlen(text) > 36 ? "..." : "");
+    free(text);
+    return check_label(e, where, shown);
+}
+
+static enum status add_object(struct choices *c, const char *where,
                               const struct tokenizer *t, const json_t *object)
 {
     const json_t *endings = json_object_get(object, "endings");
+    const json_t *label = json_object_get(object, "label");
     struct choice_example *e;
     enum status st = new_example(c, &e);
 
@@ -226,15 +263,30 @@ static enum status add_object(struct choices *c, const char *path,
         return st;
     if (!is_question(object, endings))
         return fail(ST_FORMAT,
-                    "%s: example %zu: needs an object with a text \"ctx\" and at most %d "
-                    "texts \"endings\"",
-                    path, c->count, CHOICES_MOST);
-    e->label = label_of(json_object_get(object, "label"));
+                    "%s: needs an object with a text \"ctx\" and 2 to %d texts "
+                    "\"endings\"",
+                    where, CHOICES_MOST);
+    e->label = label_of(label);
     e->n_endings = json_array_size(endings);
-    st = add_text(c, t, json_object_get(object, "ctx"), "", &e->context);
+    st = check_object_label(e, where, label);
+    if (st == ST_OK)
+        st = add_text(c, t, json_object_get(object, "ctx"), "", &e->context);
     for (size_t i = 0; i < e->n_endings && st == ST_OK; i++)
         st = add_text(c, t, json_array_get(endings, i), " ", &e->endings[i]);
     return st;
+}
+
+static enum status read_line(struct choices *c, const char *where,
+                             const struct tokenizer *t, const char *line, size_t bytes,
+                             size_t V)
+{
+    json_error_t error;
+    json_t *object = json_loadb(line, bytes, 0, &error);
+    enum status st = object ? add_object(c, where, t, object)
+                            : fail(ST_FORMAT, "%s: not JSON: %s", where, error.text);
+
+    json_decref(object);
+    return st == ST_OK ? check_example(c, where, V) : st;
 }
 
 static enum status read_lines(struct choices *c, const char *path,
@@ -242,21 +294,17 @@ static enum status read_lines(struct choices *c, const char *path,
                               size_t V)
 {
     enum status st = ST_OK;
+    size_t number = 0;
 
     for (size_t at = 0; at < bytes && st == ST_OK;) {
         const char *end = memchr(data + at, '\n', bytes - at);
         size_t n = end ? (size_t)(end - data) - at : bytes - at;
-        json_error_t error;
-        json_t *object;
 
+        number++;
         if (n > 0) {
-            object = json_loadb(data + at, n, 0, &error);
-            st = object ? add_object(c, path, t, object)
-                        : fail(ST_FORMAT, "%s: example %zu: not JSON: %s", path,
-                               c->count + 1, error.text);
-            json_decref(object);
-            if (st == ST_OK)
-                st = check_example(c, path, V);
+            struct place where = place_of(path, "line", number);
+
+            st = read_line(c, where.text, t, data + at, n, V);
         }
         at += n + 1;
     }

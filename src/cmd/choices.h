@@ -30,7 +30,8 @@ struct choices {
 };
 
 /* Reads a file. Every text has a token at least. The struct is zeroed before;
- * choices_release is due on failure too. ST_FORMAT names file, example and what is wrong.
+ * choices_release is due on failure too. ST_FORMAT names file, example (of JSON the line)
+ * and what is wrong.
  * LOCAL. */
 MUST_USE enum status choices_read(struct choices *c, const char *path,
                                   const struct loaded *model, const char *vocab);

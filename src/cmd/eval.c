@@ -331,14 +331,16 @@ static void print_table(const struct evaluation *e)
 
 static enum status check(const struct eval_options *o)
 {
-    if (!o->model || !(o->data || o->multiple_choice))
-        return fail(ST_USAGE, "eval: needs --model, and --data or --multiple-choice; see "
-                              "weft help eval");
-    if (o->batch < 1 || o->threads > MOST_WORKERS)
+    if (!o->model)
+        return fail(ST_USAGE, "eval: needs --model; see weft help eval");
+    if (!o->data && !o->multiple_choice)
         return fail(ST_USAGE,
-                    "--batch %zu --threads %zu: needs a batch of 1 at least, "
-                    "threads up to %d",
-                    o->batch, o->threads, MOST_WORKERS);
+                    "eval: needs --data or --multiple-choice; see weft help eval");
+    if (o->batch < 1)
+        return fail(ST_USAGE, "--batch: found 0, needs at least 1");
+    if (o->threads > MOST_WORKERS)
+        return fail(ST_USAGE, "--threads: found %zu, needs at most %d", o->threads,
+                    MOST_WORKERS);
     return ST_OK;
 }
 
@@ -348,11 +350,12 @@ static enum status find_context(struct evaluation *e)
 
     e->T = e->o.seq ? e->o.seq : most;
     e->stride = e->o.stride ? e->o.stride : e->T;
-    if (e->T > most || e->stride > e->T)
-        return fail(ST_USAGE,
-                    "--seq %zu --stride %zu: needs a context up to the model's %zu and a "
-                    "stride up to the context",
-                    e->T, e->stride, most);
+    if (e->T > most)
+        return fail(ST_USAGE, "--seq: found %zu, needs at most the model's T=%zu", e->T,
+                    most);
+    if (e->stride > e->T)
+        return fail(ST_USAGE, "--stride: found %zu, needs at most the context's %zu",
+                    e->stride, e->T);
     return ST_OK;
 }
 

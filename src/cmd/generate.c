@@ -224,19 +224,23 @@ static enum status check(const struct generate_options *o)
 
     if (!o->model)
         return fail(ST_USAGE, "generate: needs --model; see weft help generate");
-    if (o->temperature < 0 || !(o->top_p > 0) || o->top_p > 1 ||
-        !(o->repetition_penalty > 0) || o->threads > MOST_WORKERS || o->batch < 1)
-        return fail(ST_USAGE,
-                    "--temperature %g --top-p %g --repetition-penalty %g --threads %zu "
-                    "--batch %zu: needs temperature >= 0, 0 < top-p <= 1, penalty > 0, "
-                    "threads up to %d, batch >= 1",
-                    o->temperature, o->top_p, o->repetition_penalty, o->threads, o->batch,
+    if (o->temperature < 0)
+        return fail(ST_USAGE, "--temperature: found %g, needs 0 or more", o->temperature);
+    if (!(o->top_p > 0) || o->top_p > 1)
+        return fail(ST_USAGE, "--top-p: found %g, needs more than 0, 1 at most",
+                    o->top_p);
+    if (!(o->repetition_penalty > 0))
+        return fail(ST_USAGE, "--repetition-penalty: found %g, needs more than 0",
+                    o->repetition_penalty);
+    if (o->threads > MOST_WORKERS)
+        return fail(ST_USAGE, "--threads: found %zu, needs at most %d", o->threads,
                     MOST_WORKERS);
+    if (o->batch < 1)
+        return fail(ST_USAGE, "--batch: found 0, needs at least 1");
     if (sources > 1)
-        return fail(ST_USAGE,
-                    "--prompt, --prompt-file and --prompts: found %d of them, "
-                    "needs one at most",
-                    sources);
+        return fail(ST_USAGE, "--%s: found --%s too, needs one of them",
+                    o->prompt ? "prompt" : "prompt-file",
+                    o->prompt && o->prompt_file ? "prompt-file" : "prompts");
     if (o->stream && (o->prompts || o->json))
         return fail(ST_USAGE, "--stream: found --%s, needs one prompt and plain text",
                     o->prompts ? "prompts" : "json");

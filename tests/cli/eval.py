@@ -41,12 +41,13 @@ def evaluate(*args, ranks=1):
     return json.loads(r.stdout)
 
 
-def error(*args, code, needles, ranks=1):
+def error(*args, code, needles, ranks=1, absent=None):
     r = weft("eval", *args, ranks=ranks, code=code)
     lines = [line for line in r.stderr.decode().splitlines() if "error" in line]
     check(len(lines) == 1, f"{args}: {len(lines)} error lines: {lines}")
     for needle in needles:
         check(needle in lines[0], f"{args}: no '{needle}' in {lines[0]}")
+    check(not absent or absent not in lines[0], f"{args}: '{absent}' in {lines[0]}")
     check(r.stdout == b"", f"{args}: output {r.stdout}")
 
 
@@ -157,20 +158,23 @@ def test_questions():
 def test_bad_questions():
     good = {"ctx": "ab", "endings": ["c", "d"], "label": 1}
     run = ["--model", f"{TMP}/run", "--multiple-choice"]
-    for name, change, needle in (("label", {"label": 2}, "label 2"),
-                                 ("word", {"label": "x"}, "the label of one"),
-                                 ("tail", {"label": "1x"}, "the label of one"),
-                                 ("minus", {"label": -1}, "the label of one"),
-                                 ("text", {"ctx": 3}, "ctx"),
-                                 ("none", {"endings": []}, "endings"),
-                                 ("most", {"endings": ["a"] * 17}, "16"),
-                                 ("kinds", {"endings": ["a", 1]}, "endings"),
-                                 ("empty", {"ctx": ""}, "without tokens"),
-                                 ("long", {"endings": ["a", "b" * 99]}, "100 tokens")):
-        path = write(f"{name}.jsonl", "".join(json.dumps(e) + "\n" for e in
-                                              (good, {**good, **change})).encode())
-        error(*run, path, code=1, needles=(path, "example 2", needle),
+    for name, change, *needles in (("label", {"label": 2}, "label 2", "0 to 1"),
+                                   ("word", {"label": "x"}, 'label "x"', "0 to 1"),
+                                   ("tail", {"label": "1x"}, 'label "1x"', "0 to 1"),
+                                   ("minus", {"label": -1}, "label -1", "0 to 1"),
+                                   ("huge", {"label": 2**63 - 1}, f"label {2**63 - 1}", "0 to 1"),
+                                   ("null", {"label": None}, "label null", "0 to 1"),
+                                   ("text", {"ctx": 3}, "ctx"),
+                                   ("none", {"endings": []}, "0 endings", "2 to 16"),
+                                   ("most", {"endings": ["a"] * 17}, "2 to 16"),
+                                   ("kinds", {"endings": ["a", 1]}, "endings"),
+                                   ("empty", {"ctx": ""}, "without tokens")):
+        path = write(f"{name}.jsonl", "\n\n".join(json.dumps(e) for e in
+                                                  (good, {**good, **change})).encode())
+        error(*run, path, code=1, needles=(path, "line 3", *needles),
               ranks=2 if HAS_MPI and name == "label" else 1)
+    path = write("long.jsonl", json.dumps({**good, "endings": ["a", "b" * 99]}).encode())
+    error(*run, path, code=1, needles=(path, "example 1", "100 tokens"))
     whole = llmc_file([good, good])
     for name, data, needle in (("cut.bin", whole[:-2], "ends within example 2"),
                                ("more.bin", whole + b"\0\0", "behind the last"),
@@ -178,6 +182,8 @@ def test_bad_questions():
                                ("bytes.bin", whole[:1026] + b"\1" + whole[1027:], "says"),
                                ("many.bin", whole[:1032] + b"\x11" + whole[1033:], "17"),
                                ("begins.bin", whole[:1024] + b"\0" + whole[1025:], "begins"),
+                               ("label.bin", whole[:1030] + b"\2" + whole[1031:],
+                                "example 1: found label 2, needs 0 to 1"),
                                ("count.bin", whole[:8] + b"\3" + whole[9:], "example 3"),
                                ("id.bin", whole[:1036] + b"\1\1" + whole[1038:], "id 257"),
                                ("empty.jsonl", b"\n", "no example"),
@@ -188,14 +194,16 @@ def test_bad_questions():
 
 def test_errors():
     run = ["--model", f"{TMP}/run"]
-    error(*run, code=2, needles=("--data", "--multiple-choice"))
+    error(*run, code=2, needles=("--data", "--multiple-choice"), absent="--model")
     error(*run, "--data", f"{TMP}/nowhere", code=1, needles=("nowhere",))
     error(*run, "--data", write("one.txt", b"a"), code=1, needles=("one.txt", "two tokens"))
     error(*run, "--data", write_shard("id.bin", [1, 2, 257]), code=1, needles=("257",))
-    error(*run, "--data", f"{TMP}/tokens", "--seq", "49", code=2, needles=("--seq 49", "48"))
+    error(*run, "--data", f"{TMP}/tokens", "--seq", "49", code=2, needles=("--seq: found 49", "48"),
+          absent="--stride")
     error(*run, "--data", f"{TMP}/tokens", "--seq", "9", "--stride", "10", code=2,
-          needles=("--stride 10",))
-    error(*run, "--data", f"{TMP}/tokens", "--batch", "0", code=2, needles=("--batch",))
+          needles=("--stride: found 10", "9"), absent="--seq")
+    error(*run, "--data", f"{TMP}/tokens", "--batch", "0", code=2, needles=("--batch",),
+          absent="--threads")
     error("--model", f"{TMP}/none", "--data", f"{TMP}/tokens", code=1, needles=("none",),
           ranks=2 if HAS_MPI else 1)
 

@@ -145,7 +145,7 @@ def test_rest():
         f.write(b"Zeile 1\n\xff\n")
     r = generate("--prompt-file", f"{TMP}/one", "--max-tokens", "1")
     check(r.stdout.startswith(b"Zeile 1\n\xff\n"), "the bytes of a prompt file are kept")
-    error("--prompt", "a", "--prompts", "x", needles=("--prompts", "2"))
+    error("--prompt", "a", "--prompts", "x", needles=("--prompt:", "--prompts"))
     error("--batch", "0", needles=("--batch",))
     error("--repetition-penalty", "0", needles=("--repetition-penalty",))
     error("--prompts", f"{TMP}/nowhere", code=1, needles=("nowhere",))
