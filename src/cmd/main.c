@@ -35,6 +35,19 @@ const struct command command_table[] = {
     {"help", cmd_help, "this overview, or the options of one command", false, false},
     {0}};
 
+/* The program's own options are words in the place of a command. */
+static enum status unknown_option(const char *typed)
+{
+    char near[64];
+
+    if (nearest_word(typed, "--help|--version", near, sizeof near))
+        return fail(ST_USAGE, "%s: no such option; did you mean '%s'?", typed, near);
+    return fail(ST_USAGE,
+                "%s: found an option before the command, needs weft COMMAND [OPTIONS]; "
+                "see 'weft help'",
+                typed);
+}
+
 const struct command *command_find(const char *name)
 {
     char words[256] = "";
@@ -50,7 +63,8 @@ const struct command *command_find(const char *name)
     }
     /* The caller returns ST_USAGE itself. */
     enum status st =
-        nearest_word(name, words, near, sizeof near)
+        name[0] == '-' ? unknown_option(name)
+        : nearest_word(name, words, near, sizeof near)
             ? fail(ST_USAGE, "%s: no such command; did you mean '%s'?", name, near)
             : fail(ST_USAGE, "%s: no such command; see 'weft help'", name);
     (void)st;

@@ -27,6 +27,10 @@ expect 0 '^usage: weft COMMAND' --help
 expect 0 '^weft [0-9][0-9]*\.[0-9]' --version
 expect 2 "did you mean 'train'" trian
 expect 2 "see 'weft help'" xyzzy
+expect 2 "did you mean '--help'" --hepl
+expect 2 "did you mean '--version'" --vers
+expect 2 "did you mean '--help'" help --hepl
+expect 2 "^weft: error: --model: found an option before the command" --model x train
 expect 2 "did you mean 'train'" help trein
 expect 2 'one command at most' help train info
 for command in tokenize train eval generate info check bench; do
