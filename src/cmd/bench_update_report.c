@@ -263,9 +263,10 @@ void update_print(struct update_bench *b)
         print_cells(width, cells);
         print_row(b, &b->rows[i]);
     }
-    printf("\n%zu steps a row; exposed to comm CPU: means over ranks; /bound: step over "
+    printf("\n%zu step%s a row; exposed to comm CPU: means over ranks; /bound: step over "
            "the larger of compute%s\n",
-           b->rows[0].n, b->link_Bps > 0 ? " and wire" : "; --network gives the wire");
+           b->rows[0].n, b->rows[0].n == 1 ? "" : "s",
+           b->link_Bps > 0 ? " and wire" : "; --network gives the wire");
 }
 
 /* ---- JSON ---- */

@@ -611,27 +611,27 @@ static bool is_run(const char *path)
            has_file(path, "config.ini");
 }
 
-/* A folder that holds what is looked for: names some of it. */
+/* A folder that holds what is looked for: names some of it, in the order of names. */
 static enum status suggest(const char *path)
 {
     const size_t most = 3;
-    DIR *dir = opendir(path);
-    struct dirent *entry;
+    struct dirent **entries = NULL;
     char names[PATH_BYTES] = "", inner[PATH_BYTES];
     size_t found = 0, used = 0;
+    int n = scandir(path, &entries, NULL, alphasort);
 
-    while (dir && (entry = readdir(dir))) {
-        if (entry->d_name[0] == '.' ||
-            snprintf(inner, sizeof inner, "%s/%s", path, entry->d_name) >=
-                (int)sizeof inner ||
-            !(is_run(inner) || has_file(inner, "manifest.json")))
-            continue;
-        if (found++ < most && used < sizeof names)
+    for (int i = 0; i < n; i++) {
+        const char *name = entries[i]->d_name;
+
+        if (name[0] != '.' &&
+            snprintf(inner, sizeof inner, "%s/%s", path, name) < (int)sizeof inner &&
+            (is_run(inner) || has_file(inner, "manifest.json")) && found++ < most &&
+            used < sizeof names)
             used += (size_t)snprintf(names + used, sizeof names - used, "%s%s",
                                      used ? ", " : "", inner);
+        free(entries[i]);
     }
-    if (dir)
-        closedir(dir);
+    free(entries);
     const char *last = strrchr(path, '/');
 
     if (found > 0 && last && !strcmp(last, "/checkpoints"))

@@ -363,17 +363,14 @@ static enum status load_start(struct trainer *t)
 
 static void say_done(const struct trainer *t)
 {
-    char took[16];
+    char took[16], best[64] = "";
 
     format_duration(t->state.wall_s, took, sizeof took);
     if (isfinite(t->state.best_val_loss))
-        log_info("done: %" PRIu64 " steps, %.2f M tokens, %s of steps; best validation "
-                 "loss %.4f",
-                 t->state.step, (double)t->state.tokens * 1e-6, took,
-                 t->state.best_val_loss);
-    else
-        log_info("done: %" PRIu64 " steps, %.2f M tokens, %s of steps", t->state.step,
-                 (double)t->state.tokens * 1e-6, took);
+        (void)snprintf(best, sizeof best, "; best validation loss %.4f",
+                       t->state.best_val_loss);
+    log_info("done: %" PRIu64 " step%s, %.2f M tokens, %s of steps%s", t->state.step,
+             t->state.step == 1 ? "" : "s", (double)t->state.tokens * 1e-6, took, best);
 }
 
 static void measure_peak(void *arg)

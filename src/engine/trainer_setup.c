@@ -251,10 +251,12 @@ static enum status check_rates(const struct trainer *t)
                     (double)FLT_MAX);
     if (o->min_lr < 0 || o->min_lr > o->lr)
         return fail(ST_USAGE, "--min-lr %g: needs 0 to --lr %g", o->min_lr, o->lr);
-    if (o->beta1 < 0 || (float)o->beta1 >= 1 || o->beta2 < 0 || (float)o->beta2 >= 1)
-        return fail(ST_USAGE,
-                    "--beta1 %.12g --beta2 %.12g: needs 0 <= beta < 1 as floats",
-                    o->beta1, o->beta2);
+    if (o->beta1 < 0 || (float)o->beta1 >= 1)
+        return fail(ST_USAGE, "--beta1 %.12g: needs 0 or more, as a float below 1",
+                    o->beta1);
+    if (o->beta2 < 0 || (float)o->beta2 >= 1)
+        return fail(ST_USAGE, "--beta2 %.12g: needs 0 or more, as a float below 1",
+                    o->beta2);
     if (o->eps < (double)FLT_MIN || o->eps > 1)
         return fail(ST_USAGE, "--eps %g: needs %g to 1", o->eps, (double)FLT_MIN);
     if (o->clip < 0)
@@ -681,6 +683,19 @@ static double texts_bytes(const struct trainer *t)
     return (double)train_sample_bytes(&e->shape, e->seq, e->workers);
 }
 
+/* Tokens as weft info counts them, and those predicted as weft eval does. */
+static void say_validation(const struct trainer *t, char *out, size_t out_bytes)
+{
+    if (t->eval_windows == 0)
+        (void)snprintf(out, out_bytes, "off");
+    else
+        (void)snprintf(out, out_bytes,
+                       "%llu tokens in %zu file%s, %llu predicted each time",
+                       (unsigned long long)shards_tokens(t->val), shards_files(t->val),
+                       shards_files(t->val) == 1 ? "" : "s",
+                       (unsigned long long)(t->eval_windows * t->eo.seq));
+}
+
 static void print_banner(const struct trainer *t, const struct engine_plan *plan,
                          size_t program_bytes)
 {
@@ -690,7 +705,9 @@ static void print_banner(const struct trainer *t, const struct engine_plan *plan
     double tokens = (double)(t->sampler.batch * e->seq);
     char copy[64] = "";
     char texts[64] = "";
+    char validation[128];
 
+    say_validation(t, validation, sizeof validation);
     if (texts_bytes(t) > 0)
         (void)snprintf(texts, sizeof texts, ", and %.1f MB on rank 0 for texts",
                        texts_bytes(t) * 1e-6);
@@ -699,14 +716,13 @@ static void print_banner(const struct trainer *t, const struct engine_plan *plan
                        save_copy_bytes(t, plan) * 1e-6);
     log_info("model: L=%zu H=%zu C=%zu T=%zu V=%zu, %.2f M parameters", s->L, s->H, s->C,
              s->T, s->V, (double)shape_parameters(s) * 1e-6);
-    log_info("data: %llu tokens in %zu file%s; validation: %llu tokens",
+    log_info("data: %llu tokens in %zu file%s; validation: %s",
              (unsigned long long)shards_tokens(t->train), shards_files(t->train),
-             shards_files(t->train) == 1 ? "" : "s",
-             (unsigned long long)(t->eval_windows * e->seq));
+             shards_files(t->train) == 1 ? "" : "s", validation);
     log_info("batch: %d rank%s x %zu sequences x %zu tokens x %zu micro-batch%s = %.0f "
-             "tokens a step; %llu steps = %.2f epochs",
+             "tokens a step; %llu step%s = %.2f epochs",
              P, P == 1 ? "" : "s", e->batch, e->seq, e->accum, e->accum == 1 ? "" : "es",
-             tokens, (unsigned long long)t->steps,
+             tokens, (unsigned long long)t->steps, t->steps == 1 ? "" : "s",
              (double)t->steps / (double)sampler_steps_per_epoch(&t->sampler));
     log_info("start: %s%s",
              !t->has_start ? "new weights"

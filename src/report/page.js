@@ -40,6 +40,10 @@ function number(v, digits = 4) {
     return String(+v.toPrecision(digits));
 }
 
+function counted(n, word) {
+    return `${number(n, 6)} ${word}${n === 1 ? "" : "s"}`;
+}
+
 function seconds(s) {
     if (!known(s)) return "–";
     if (s < 1) return number(s * 1e3, 3) + " ms";
@@ -334,9 +338,9 @@ function balance(parent, run) {
         element("span", {}, element("i", { style: `background:var(--${key})` }), name)));
     const left = run.totals.steps - b.steps;
     parent.append(element("section", { class: "card wide" },
-        element("h2", {}, `Ranks: where the time of ${number(b.steps, 6)} steps went` +
+        element("h2", {}, `Ranks: where the time of ${counted(b.steps, "step")} went` +
                           (runs.length > 1 ? ` (${run.name})` : "")), legend,
-        left > 0 ? element("p", { class: "soft small" }, `Not in it: ${number(left, 6)} steps ` +
+        left > 0 ? element("p", { class: "soft small" }, `Not in it: ${counted(left, "step")} ` +
             "before the number of ranks changed, or the last before a process ended early.") : "",
         svg));
     drawn.push(() => {

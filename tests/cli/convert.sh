@@ -93,6 +93,13 @@ for path in runs runs/hurt/checkpoints; do
     "$WEFT" info "$tmp/$path" 2>"$tmp/log" && fail "$path: exit code 0"
     grep -q "needs .*$tmp/runs/hurt" "$tmp/log" || fail "$path: $(cat "$tmp/log")"
 done
+for run in z m b y a; do # made in another order than that of their names
+    mkdir -p "$tmp/many/$run"
+    : >"$tmp/many/$run/config.ini"
+done
+"$WEFT" info "$tmp/many" 2>"$tmp/log" && fail "many: exit code 0"
+grep -q "them: $tmp/many/a, $tmp/many/b, $tmp/many/m, \.\.\.$" "$tmp/log" ||
+    fail "not in order: $(cat "$tmp/log")"
 mkdir "$tmp/begun"
 : >"$tmp/begun/config.ini"
 rc=0

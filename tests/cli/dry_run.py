@@ -4,6 +4,7 @@
 checkpoints beside the steps and without; that it cannot write; that there is nothing to
 do. And a run's own config.ini starts it again."""
 
+import json
 import os
 import re
 import shutil
@@ -87,6 +88,18 @@ def starts_again():
         failures.append(f"--trace-steps without --trace: {done.returncode}, {done.stderr}")
 
 
+def counts():
+    """Validation tokens are those of weft info and of weft eval; one step is one step."""
+    write_tokens("tokens/x_val_000001.bin", 1000, 30000)
+    info = json.loads(subprocess.run([WEFT, "info", "--json", "tokens/x_val_000001.bin"],
+                                     capture_output=True, check=True, timeout=60).stdout)
+    for more, predicted in ((), 896), (("--eval-batches", "1"), 512):
+        said, _ = train("--out", "counts", "--dry-run", "--steps", "1", *more)
+        needle = f"validation: {info['tokens']} tokens in 1 file, {predicted} predicted each time"
+        if needle not in said or "; 1 step = " not in said:
+            failures.append(f"no '{needle}', or not '1 step', in {said}")
+
+
 def main():
     shutil.rmtree(TMP, ignore_errors=True)
     os.makedirs(os.path.join(TMP, "tokens"))
@@ -98,6 +111,7 @@ def main():
         failures.append("a copy is planned with --save blocking")
     if compare("beside", "--save-every", "1") == 0:
         failures.append("no copy is planned for checkpoints beside the steps")
+    counts()
     refuses()
     starts_again()
     for text in failures:

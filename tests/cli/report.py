@@ -239,11 +239,14 @@ def opens_in_a_browser():
               f"{page} at {width}: one loss, one figure; dates: {found}")
         check(found.get("empty") == "false" and found.get("wrong") == "false",
               f"{page} at {width}: {found}")
-    # What looks for errors finds one.
-    text, _ = data_of("a/report.html")
+    # What looks for errors finds one. And a single step is not called steps.
+    train("one", steps=1)
+    weft("report", "one")
+    text, _ = data_of("one/report.html")
     with open(os.path.join(TMP, "broken.html"), "w", encoding="utf-8") as f:
         f.write(text.replace("build();\n", "build();\nthrow new Error('planted');\n"))
-    console = browser.document(os.path.join(TMP, "broken.html"), TMP)[1]
+    dom, console = browser.document(os.path.join(TMP, "broken.html"), TMP)
+    check("the time of 1 step went" in dom, "the heading of a page of one step")
     check(any("planted" in line for line in console), f"a planted error: console says {console}")
 
 
