@@ -282,8 +282,8 @@ def option_cases():
     option("lr-beyond-float", ["--lr", "1e39"], "--lr", "1e+39")
     option("min-lr-negative", ["--min-lr=-1"], "--min-lr -1")
     option("min-lr-above-lr", ["--lr", "0.001", "--min-lr", "1"], "--min-lr 1", "0.001")
-    option("beta1-1", ["--beta1", "1"], "--beta1 1")
-    option("beta2-2", ["--beta2", "2"], "--beta2 2")
+    option("beta1-1", ["--beta1", "1"], "--beta1 1", absent=["--beta2"])
+    option("beta2-2", ["--beta2", "2"], "--beta2 2", absent=["--beta1"])
     option("beta1-negative", ["--beta1=-0.1"], "--beta1 -0.1")
     option("beta2-rounds-to-1", ["--beta2", "0.99999999999"], "--beta2")
     option("eps-0", ["--eps", "0"], "--eps 0")
@@ -699,10 +699,11 @@ def generate_cases():
     gen("id-outside-vocabulary", ["--model", "{d}/m.bin", "--prompt", "words"], 2, "prompt",
         "8", setup=lambda d: (model(at(d, "m.bin"), V=8),
                               shutil.copy(at(TEXT, "tokens.json"), d)) and None)
-    for option, value in (("temperature", "-1"), ("top-p", "0"), ("top-p", "1.5"),
-                          ("threads", "100000000")):
+    values = (("temperature", "-1"), ("top-p", "0"), ("top-p", "1.5"),
+              ("repetition-penalty", "0"), ("threads", "100000000"), ("batch", "0"))
+    for option, value in values:  # the one that is wrong, and no other
         gen("%s=%s" % (option, value), ["--model", text_run, "--%s=%s" % (option, value)], 2,
-            "--" + option, value)
+            "--" + option, value, absent=["--" + o for o, _ in values if o != option])
     for option in ("max-tokens", "top-k", "seed", "threads", "temperature", "top-p"):
         gen(option + "=x", ["--model", text_run, "--%s=x" % option], 2, "--" + option, "'x'")
     gen("nan-weights", ["--model", "{d}/m.bin", "--prompt", "a"], 3, "finite",
