@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "base/memory.h"
+#include "base/utf8.h"
 
 #define FORMAT_NAME "weft checkpoint"
 enum { FORMAT_VERSION = 2, OLD_VERSION = 1, MAX_RANKS = 1000000 };
@@ -132,24 +133,6 @@ void manifest_release(struct manifest *m)
 
 /* ---- writing ---- */
 
-/* JSON is UTF-8; paths in the options may be anything. */
-static json_t *text_json(const char *text)
-{
-    json_t *v = json_string(text);
-
-    if (v)
-        return v;
-    char *copy = strdup(text);
-    if (!copy)
-        return NULL;
-    for (char *p = copy; *p; p++)
-        if ((unsigned char)*p >= 0x80)
-            *p = '?';
-    v = json_string(copy);
-    free(copy);
-    return v;
-}
-
 static json_t *hex_json(uint64_t value)
 {
     char text[20];
@@ -247,7 +230,7 @@ static json_t *manifest_json(const struct manifest *m)
         "{s:s, s:i, s:s, s:o, s:I, s:i, s:o, s:o, s:o, s:o, s:o}", "format", FORMAT_NAME,
         "version", FORMAT_VERSION, "program", "weft " WEFT_VERSION, "shape",
         shape_json(&m->shape), "elems", (json_int_t)m->canonical_elems, "ranks", m->ranks,
-        "state", state_json(&m->state), "config", text_json(m->config), "tensors",
+        "state", state_json(&m->state), "config", utf8_json(m->config), "tensors",
         tensors_json(&m->shape), "tokens_json", tokens_file_json(m), "files", files);
 }
 

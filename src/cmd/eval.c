@@ -14,6 +14,7 @@
 #include "base/memory.h"
 #include "base/options.h"
 #include "base/progress.h"
+#include "base/utf8.h"
 #include "cmd/choices.h"
 #include "cmd/cmd.h"
 #include "cmd/eval_data.h"
@@ -280,19 +281,19 @@ static enum status evaluate_choices(struct evaluation *e)
 
 static json_t *json_results(const struct evaluation *e)
 {
-    json_t *root = json_pack("{s:s}", "model", e->model.file.path);
+    json_t *root = json_pack("{s:o}", "model", utf8_json(e->model.file.path));
 
     if (e->o.data)
         (void)json_object_set_new(
             root, "data",
-            json_pack("{s:s, s:I, s:I, s:I, s:f, s:f, s:f}", "path", e->o.data, "tokens",
-                      (json_int_t)e->predicted, "context", (json_int_t)e->T, "stride",
-                      (json_int_t)e->stride, "loss", e->loss, "perplexity", exp(e->loss),
-                      "tokens_per_s", e->predicted / e->seconds));
+            json_pack("{s:o, s:I, s:I, s:I, s:f, s:f, s:f}", "path", utf8_json(e->o.data),
+                      "tokens", (json_int_t)e->predicted, "context", (json_int_t)e->T,
+                      "stride", (json_int_t)e->stride, "loss", e->loss, "perplexity",
+                      exp(e->loss), "tokens_per_s", e->predicted / e->seconds));
     if (e->o.multiple_choice)
         (void)json_object_set_new(root, "multiple_choice",
-                                  json_pack("{s:s, s:I, s:I, s:f, s:f}", "path",
-                                            e->o.multiple_choice, "examples",
+                                  json_pack("{s:o, s:I, s:I, s:f, s:f}", "path",
+                                            utf8_json(e->o.multiple_choice), "examples",
                                             (json_int_t)e->choices.count, "contexts_cut",
                                             (json_int_t)e->cut, "accuracy", e->right,
                                             "accuracy_normalised", e->right_normalised));

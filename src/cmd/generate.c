@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* weft generate: texts continued by a model. */
 #include <errno.h>
-#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,6 +9,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/options.h"
+#include "base/utf8.h"
 #include "cmd/cmd.h"
 #include "cmd/loaded.h"
 #include "cmd/prompts.h"
@@ -67,20 +67,14 @@ static const char *end_name(enum generation_end end)
 static enum status print_json(const struct prompt *p, const struct output *out,
                               const struct generation *text)
 {
-    char *before = prompts_json_text(p->text, p->bytes);
-    char *after = prompts_json_text(out->text, out->n);
-    json_t *object =
-        before && after
-            ? json_pack("{s:s, s:s, s:I, s:I, s:s}", "prompt", before, "text", after,
-                        "prompt_tokens",
-                        (json_int_t)(text->tokens.count - text->new_tokens), "tokens",
-                        (json_int_t)text->new_tokens, "end", end_name(text->end))
-            : NULL;
+    json_t *object = json_pack(
+        "{s:o, s:o, s:I, s:I, s:s}", "prompt", utf8_json_bytes(p->text, p->bytes), "text",
+        utf8_json_bytes(out->text, out->n), "prompt_tokens",
+        (json_int_t)(text->tokens.count - text->new_tokens), "tokens",
+        (json_int_t)text->new_tokens, "end", end_name(text->end));
     int rc = object ? json_dumpf(object, stdout, JSON_COMPACT) : -1;
 
     json_decref(object);
-    free(before);
-    free(after);
     if (rc != 0)
         return object ? fail_stdout() : fail(ST_NOMEM, "generate: no memory");
     putchar('\n');

@@ -21,6 +21,7 @@
 #include "base/files.h"
 #include "base/memory.h"
 #include "base/options.h"
+#include "base/utf8.h"
 #include "checkpoint/checkpoint.h"
 #include "cmd/choices.h"
 #include "data/shards.h"
@@ -47,24 +48,9 @@ static void put(struct report *r, const char *key, json_t *value)
         r->no_memory = true;
 }
 
-/* JSON is UTF-8; a path may be anything. */
-static json_t *text_json(const char *text)
-{
-    json_t *v = json_string(text);
-    char *copy = v ? NULL : strdup(text);
-
-    for (char *p = copy; p && *p; p++)
-        if ((unsigned char)*p >= 0x80)
-            *p = '?';
-    if (copy)
-        v = json_string(copy);
-    free(copy);
-    return v;
-}
-
 static void put_text(struct report *r, const char *key, const char *text)
 {
-    put(r, key, text_json(text));
+    put(r, key, utf8_json(text));
 }
 
 static void put_count(struct report *r, const char *key, uint64_t n)
@@ -289,7 +275,7 @@ static enum status describe_model(struct report *r, const char *path)
     put_count(r, "not_finite", numbers.not_finite);
     if (numbers.not_finite)
         put_text(r, "not_finite_in", numbers.first);
-    put(r, "tokens_json", f.tokens_json[0] ? text_json(f.tokens_json) : json_null());
+    put(r, "tokens_json", f.tokens_json[0] ? utf8_json(f.tokens_json) : json_null());
     return ST_OK;
 }
 
@@ -378,10 +364,10 @@ static json_t *checkpoint_row(const char *path, bool verify, bool *good)
     name = name ? name + 1 : path;
     *good = checkpoint_inspect(path, verify, &info) == ST_OK;
     if (!*good)
-        return json_pack("{s:o, s:n, s:n, s:n, s:n, s:o}", "name", text_json(name),
+        return json_pack("{s:o, s:n, s:n, s:n, s:n, s:o}", "name", utf8_json(name),
                          "step", "ranks", "bytes", "best_val_loss", "state",
-                         text_json(fail_text()));
-    return json_pack("{s:o, s:I, s:i, s:I, s:o, s:s}", "name", text_json(name), "step",
+                         utf8_json(fail_text()));
+    return json_pack("{s:o, s:I, s:i, s:I, s:o, s:s}", "name", utf8_json(name), "step",
                      (json_int_t)info.state.step, "ranks", info.ranks, "bytes",
                      (json_int_t)info.file_bytes, "best_val_loss",
                      isfinite(info.state.best_val_loss)
@@ -421,7 +407,7 @@ static enum status describe_run(struct report *r, const char *path)
 
     put_text(r, "what", "run folder");
     put_text(r, "path", path);
-    put(r, "newest", newest ? text_json(newest) : json_null());
+    put(r, "newest", newest ? utf8_json(newest) : json_null());
     if (newest && st == ST_OK) {
         struct checkpoint_info info;
 
@@ -458,7 +444,7 @@ static enum status file_magic(const char *path, int32_t *magic, unsigned char *h
 
 static void put_tokenizer(struct report *r, const struct shards_meta *meta)
 {
-    put(r, "tokenizer", meta->path[0] ? text_json(meta->kind) : json_null());
+    put(r, "tokenizer", meta->path[0] ? utf8_json(meta->kind) : json_null());
     if (meta->path[0]) {
         put_count(r, "vocab", meta->vocab);
         put_text(r, "tokens_json", meta->path);
@@ -488,7 +474,7 @@ static enum status describe_shards(struct report *r, const char *path)
         bytes += size;
         if (json_array_append_new(
                 rows, json_pack("{s:o, s:I, s:I}", "name",
-                                text_json(name ? name + 1 : shards_path(s, i)), "tokens",
+                                utf8_json(name ? name + 1 : shards_path(s, i)), "tokens",
                                 (json_int_t)shards_file_tokens(s, i), "bytes",
                                 (json_int_t)size)) != 0)
             r->no_memory = true;

@@ -7,6 +7,7 @@
 #include <stdio.h>
 
 #include "base/memory.h"
+#include "base/utf8.h"
 
 /* ---- for people ---- */
 
@@ -156,7 +157,7 @@ static json_t *network_json(const struct forecast *f)
     const struct network *n = &f->cluster.network;
 
     return json_pack("{s:o, s:s, s:f, s:f, s:f, s:f, s:f, s:f}", "file",
-                     f->network_file ? json_string(f->network_file) : json_null(),
+                     f->network_file ? utf8_json(f->network_file) : json_null(),
                      "library", n->library, "latency_s", n->latency_s, "bandwidth_Bps",
                      n->bandwidth_Bps, "congested_bandwidth_Bps", n->congested_Bps,
                      "host_bandwidth_Bps", n->host_bandwidth_Bps, "sum_Bps", n->sum_Bps,

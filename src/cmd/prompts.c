@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "base/files.h"
-#include "engine/text_out.h"
 
 static enum status no_memory(size_t bytes)
 {
@@ -104,23 +103,4 @@ void prompts_release(struct prompts *p)
         free(p->prompts[i].text);
     free(p->prompts);
     *p = (struct prompts){0};
-}
-
-char *prompts_json_text(const char *text, size_t bytes)
-{
-    static const char replacement[] = "\xef\xbf\xbd";
-    const size_t longest = sizeof replacement - 1;
-    char *out = malloc(longest * bytes + 1);
-    size_t used = 0;
-
-    for (size_t at = 0; out && at < bytes;) {
-        size_t n = text[at] ? utf8_character(text + at, bytes - at) : 0;
-
-        memcpy(out + used, n ? text + at : replacement, n ? n : longest);
-        used += n ? n : longest;
-        at += n ? n : 1;
-    }
-    if (out)
-        out[used] = 0;
-    return out;
 }

@@ -26,8 +26,4 @@ MUST_USE enum status prompts_read_one(struct prompts *p, const char *path);
 MUST_USE enum status prompts_read_list(struct prompts *p, const char *path);
 void prompts_release(struct prompts *p);
 
-/* The text for a JSON string, as malloc'ed C string: bytes that are not UTF-8, and 0
- * bytes, become U+FFFD. NULL: no memory. */
-char *prompts_json_text(const char *text, size_t bytes);
-
 #endif

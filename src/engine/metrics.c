@@ -15,6 +15,7 @@
 #include "base/files.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include "base/utf8.h"
 #include "report/prometheus.h"
 #include "report/tensorboard.h"
 
@@ -285,12 +286,13 @@ static json_t *with(json_t *event, json_t *more)
 
 enum status metrics_start(struct metrics *m, const struct metrics_start *s)
 {
-    json_t *more = json_pack(
-        "{s:I, s:i, s:i, s:s?, s:s, s:s, s:s, s:s, s:s, s:f, s:f, s:f}", "steps",
-        (json_int_t)s->steps, "ranks", s->ranks, "workers", s->workers, "from", s->from,
-        "version", WEFT_VERSION, "strategy", s->strategy, "kernels", s->kernels, "tasks",
-        s->tasks, "library", s->library, "tokens_a_step", s->tokens_a_step, "parameters",
-        s->parameters, "peak_flops", s->peak_flops);
+    json_t *more =
+        json_pack("{s:I, s:i, s:i, s:o, s:s, s:s, s:s, s:s, s:s, s:f, s:f, s:f}", "steps",
+                  (json_int_t)s->steps, "ranks", s->ranks, "workers", s->workers, "from",
+                  s->from ? utf8_json(s->from) : json_null(), "version", WEFT_VERSION,
+                  "strategy", s->strategy, "kernels", s->kernels, "tasks", s->tasks,
+                  "library", s->library, "tokens_a_step", s->tokens_a_step, "parameters",
+                  s->parameters, "peak_flops", s->peak_flops);
 
     return write_line(&m->events, with(event("start", s->step), more));
 }

@@ -21,14 +21,6 @@ struct text_out {
     size_t n, capacity;
 };
 
-/* How many bytes at the end of text[0..n) begin a well-formed UTF-8 character (Unicode
- * 15.0, table 3-7) without completing it: 0 to 3. Pure. */
-size_t utf8_unfinished(const char *text, size_t n);
-
-/* Bytes of the well-formed UTF-8 character that text[0..n) begins with, 1 to 4; 0 when
- * it begins with none. n >= 1. Pure. */
-size_t utf8_character(const char *text, size_t n);
-
 /* Adds bytes and passes on what is decided. *stopped: one of the stop strings (n_stops,
  * none empty) is complete; what is before the first of them has been passed on, the rest
  * is dropped. */

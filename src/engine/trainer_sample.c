@@ -12,6 +12,7 @@
 #include "base/fault.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include "base/utf8.h"
 #include "engine/generation.h"
 
 enum { SAMPLE_TOKENS = 100, SHOWN_BYTES = 1500 }; /* a line of the log has 2048 */

@@ -9,6 +9,7 @@
 
 #include "base/files.h"
 #include "base/memory.h"
+#include "base/utf8.h"
 #include "report/embedded.h"
 
 enum { MOST_POINTS = 2000, ALL_POINTS = 9000, MOST_EVALUATIONS = 400, MOST_MARKS = 300 };
@@ -168,9 +169,9 @@ static json_t *totals(const struct run *r)
 
 static json_t *describe(const struct run *r, const char *name, size_t most)
 {
-    json_t *out =
-        json_pack("{s:s, s:O, s:o, s:o, s:o}", "name", name, "options", r->options, "val",
-                  evaluations(r), "events", marks(r), "totals", totals(r));
+    json_t *out = json_pack("{s:o, s:O, s:o, s:o, s:o}", "name", utf8_json(name),
+                            "options", r->options, "val", evaluations(r), "events",
+                            marks(r), "totals", totals(r));
     json_t *ranks = rank_sums(r);
 
     for (int c = 0; c < RUN_COLUMNS; c++)

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/files.h"
+#include "base/utf8.h"
 
 const char *const run_column_names[RUN_COLUMNS] = {
     "step",         "loss", "lr",        "grad_norm",   "tokens",         "step_s",
@@ -138,7 +139,7 @@ static enum status each_line(struct run *r, const char *name,
 static int on_option(void *user, const char *section, const char *name, const char *value)
 {
     (void)section;
-    return json_object_set_new(user, name, json_string(value)) == 0;
+    return json_object_set_new(user, name, utf8_json(value)) == 0;
 }
 
 /* A file that does not read is no reason to show nothing. */

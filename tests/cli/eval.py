@@ -155,6 +155,16 @@ def test_questions():
         check(f"\n{word} " in text, f"no {word} in the table")
 
 
+def test_names():
+    """Files may be called anything; JSON is UTF-8 all the same."""
+    model = os.fsdecode(os.fsencode(TMP) + b"/l\xe4ufe")
+    os.symlink(f"{TMP}/run", model)
+    text = write(os.fsdecode(b"t\xffxt"), b"7 times 8 is 56.")
+    found = json.loads(weft("eval", "--json", "--model", model, "--data", text).stdout)
+    check("/l\ufffdufe" in found["model"] and found["data"]["path"].endswith("/t\ufffdxt"),
+          f"names in {found}")
+
+
 def test_bad_questions():
     good = {"ctx": "ab", "endings": ["c", "d"], "label": 1}
     run = ["--model", f"{TMP}/run", "--multiple-choice"]
@@ -210,7 +220,7 @@ def test_errors():
 
 def main():
     make_run()
-    for test in (test_one_number, test_streams, test_questions, test_bad_questions,
+    for test in (test_one_number, test_streams, test_questions, test_names, test_bad_questions,
                  test_errors):
         test()
     print(f"{len(bad)} failed")

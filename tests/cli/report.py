@@ -186,6 +186,15 @@ def refusals():
               done.stderr.count("\n") == 1, f"report {args[:3]}: {done.stderr}")
 
 
+def any_name():
+    name = os.fsdecode(b"l\xe4ufe")
+    os.symlink("a", os.path.join(TMP, name))
+    for args in ("report", "--out", "any.html", name), ("info", "--json", name):
+        done = weft(*args)
+        check(done.returncode == 0, f"{args[0]} of a name that is not UTF-8: {done.stderr}")
+    check(data_of("any.html")[1]["runs"][0]["name"] == "l\ufffdufe", "its name in the page")
+
+
 # ---- the browser ----
 
 MEASURE = """<script>
@@ -264,6 +273,7 @@ def main():
     several_runs()
     long_runs_are_thinned()
     refusals()
+    any_name()
     if browser.find():
         opens_in_a_browser()
     else:

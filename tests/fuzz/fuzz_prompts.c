@@ -2,10 +2,10 @@
 /* A list of prompts: lines of a text, and of a .jsonl file. */
 #include "fuzz.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/memory.h"
+#include "base/utf8.h"
 #include "cmd/prompts.h"
 #include "data/tokenizer_private.h"
 
@@ -16,11 +16,12 @@ static void read_list(const char *path)
     if (prompts_read_list(&p, path) == ST_OK)
         require(p.count > 0);
     for (size_t i = 0; i < p.count; i++) {
-        char *json = prompts_json_text(p.prompts[i].text, p.prompts[i].bytes);
+        json_t *json = utf8_json_bytes(p.prompts[i].text, p.prompts[i].bytes);
+        const char *text = json_string_value(json);
 
         require(p.prompts[i].text[p.prompts[i].bytes] == 0);
-        require(json && utf8_run(json, strlen(json)) == strlen(json));
-        free(json);
+        require(text && utf8_run(text, strlen(text)) == json_string_length(json));
+        json_decref(json);
     }
     prompts_release(&p);
 }

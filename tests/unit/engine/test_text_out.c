@@ -10,6 +10,8 @@
 #include <string.h>
 #include <cmocka.h>
 
+#include "base/utf8.h"
+
 struct heard {
     char text[256];
     size_t n;
@@ -45,63 +47,6 @@ static bool feed(struct heard *h, const char *text, size_t step, const char *con
     text_out_end(&out, hear, h);
     text_out_release(&out);
     return stopped;
-}
-
-static void characters_are_told_apart(void **state)
-{
-    const struct {
-        const char *bytes;
-        size_t character, unfinished;
-    } cases[] = {
-        {"a", 1, 0},
-        {"\xc3\xa9", 2, 0},
-        {"\xe2\x82\xac", 3, 0},
-        {"\xf0\x9f\x98\x80", 4, 0},
-        {"\xc3", 0, 1},
-        {"\xe2\x82", 0, 2},
-        {"\xf0\x9f\x98", 0, 3},
-        {"a\xf0\x9f\x98", 1, 3},
-        {"\x80", 0, 0},     /* a continuation of nothing */
-        {"\xc0\xaf", 0, 0}, /* overlong */
-        {"\xe0\x9f", 0, 0}, /* overlong */
-        {"\xed\xa0", 0, 0}, /* a surrogate */
-        {"\xf4\x90", 0, 0}, /* above U+10FFFF */
-        {"\xf5\x80", 0, 0},
-        {"\xff", 0, 0},
-        {"\xe2\x28", 0, 0},     /* broken off */
-        {"\xe2\x82\xe2", 0, 1}, /* broken off, and begun again */
-        {"\xf4\x8f\xbf\xbf", 4, 0},
-    };
-
-    (void)state;
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        size_t n = strlen(cases[i].bytes);
-
-        if (utf8_character(cases[i].bytes, n) != cases[i].character ||
-            utf8_unfinished(cases[i].bytes, n) != cases[i].unfinished)
-            fail_msg("case %zu: character %zu, unfinished %zu", i,
-                     utf8_character(cases[i].bytes, n),
-                     utf8_unfinished(cases[i].bytes, n));
-    }
-}
-
-/* Every character of Unicode is whole, and no beginning of one is. */
-static void every_code_point(void **state)
-{
-    (void)state;
-    for (uint32_t c = 0x80; c < 0x110000; c++) {
-        char b[4];
-        size_t n = c < 0x800 ? 2 : c < 0x10000 ? 3 : 4;
-
-        for (size_t i = n; i-- > 1;)
-            b[i] = (char)(0x80 | ((c >> (6 * (n - 1 - i))) & 0x3f));
-        b[0] = (char)((n == 2 ? 0xc0u : n == 3 ? 0xe0u : 0xf0u) | (c >> (6 * (n - 1))));
-        bool surrogate = c >= 0xd800 && c < 0xe000;
-
-        assert_int_equal(utf8_character(b, n), surrogate ? 0 : n);
-        for (size_t k = 1; k < n && !surrogate; k++)
-            assert_int_equal(utf8_unfinished(b, k), k);
-    }
 }
 
 static void nothing_is_lost(void **state)
@@ -143,8 +88,6 @@ static void stops_are_found_across_pieces(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(characters_are_told_apart),
-        cmocka_unit_test(every_code_point),
         cmocka_unit_test(nothing_is_lost),
         cmocka_unit_test(stops_are_found_across_pieces),
     };
