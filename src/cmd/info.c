@@ -26,6 +26,7 @@
 #include "cmd/choices.h"
 #include "data/shards.h"
 #include "data/tokenizer.h"
+#include "report/run.h"
 
 enum { PATH_BYTES = 4096, MAX_COLUMNS = 8 };
 
@@ -323,36 +324,53 @@ static json_t *pick_metrics(json_t *train, json_t *eval)
     return out;
 }
 
-/* What the last training line and the last evaluation line of metrics.jsonl say; null
- * when there is neither. */
-static json_t *last_metrics(const char *run)
+struct last_lines {
+    json_t *train, *eval;
+};
+
+static enum status keep_last(void *arg, json_t *line)
 {
-    char path[PATH_BYTES];
-    char *text;
-    size_t bytes;
-    json_t *train = NULL, *eval = NULL, *out;
+    struct last_lines *last = arg;
+    json_t **kept = json_object_get(line, "loss")       ? &last->train
+                    : json_object_get(line, "val_loss") ? &last->eval
+                                                        : NULL;
 
-    if (snprintf(path, sizeof path, "%s/metrics.jsonl", run) >= (int)sizeof path ||
-        file_read_all(path, &text, &bytes) != ST_OK)
-        return json_null();
-    while ((!train || !eval) && bytes > 0) {
-        while (bytes > 0 && text[bytes - 1] == '\n')
-            text[--bytes] = 0;
-        while (bytes > 0 && text[bytes - 1] != '\n')
-            bytes--;
-        json_t *line = json_loads(text + bytes, 0, NULL); /* NULL when it was cut short */
-
-        if (!train && json_object_get(line, "loss"))
-            train = json_incref(line);
-        if (!eval && json_object_get(line, "val_loss"))
-            eval = json_incref(line);
-        json_decref(line);
+    if (kept) {
+        json_decref(*kept);
+        *kept = json_incref(line);
     }
-    free(text);
-    out = train || eval ? pick_metrics(train, eval) : json_null();
-    json_decref(train);
-    json_decref(eval);
-    return out;
+    return ST_OK;
+}
+
+static enum status only_count(void *arg, json_t *line)
+{
+    (void)arg;
+    (void)line;
+    return ST_OK;
+}
+
+/* What the last training line and the last evaluation line of metrics.jsonl say, null
+ * when there is neither; and lines that are damaged. A file that does not read is no
+ * reason to say nothing of the run. */
+static void put_lines(struct report *r, const char *run)
+{
+    struct last_lines last = {0};
+    size_t damaged[RUN_FILES] = {0};
+    bool read =
+        run_each_line(run, RUN_NUMBERS, keep_last, &last, &damaged[RUN_NUMBERS]) == ST_OK;
+
+    put(r, "last_metrics",
+        read && (last.train || last.eval) ? pick_metrics(last.train, last.eval)
+                                          : json_null());
+    json_decref(last.train);
+    json_decref(last.eval);
+    if (run_each_line(run, RUN_EVENTS, only_count, NULL, &damaged[RUN_EVENTS]) != ST_OK)
+        damaged[RUN_EVENTS] = 0;
+    if (damaged[RUN_NUMBERS] + damaged[RUN_EVENTS] > 0)
+        put(r, "damaged_lines",
+            json_pack("{s:I, s:I}", run_file_names[RUN_NUMBERS],
+                      (json_int_t)damaged[RUN_NUMBERS], run_file_names[RUN_EVENTS],
+                      (json_int_t)damaged[RUN_EVENTS]));
 }
 
 /* verify: its contents too. *good: nothing wrong was found. */
@@ -416,7 +434,7 @@ static enum status describe_run(struct report *r, const char *path)
             put_shape(r, &info.shape);
     }
     put(r, "checkpoints", rows);
-    put(r, "last_metrics", last_metrics(path));
+    put_lines(r, path);
     path_list_release(&list);
     return st;
 }

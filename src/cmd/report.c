@@ -57,10 +57,13 @@ static enum status report(const char *out, char **paths, size_t n)
 {
     struct run *runs;
     size_t read = 0;
+    char damaged[128];
     enum status st = memory_alloc(n, sizeof *runs, "report", &runs);
 
     while (st == ST_OK && read < n) {
         st = run_read(paths[read], &runs[read]);
+        if (st == ST_OK && run_tell_damaged(&runs[read], damaged, sizeof damaged))
+            log_warn("%s/%s", runs[read].path, damaged);
         read += st == ST_OK;
     }
     if (st == ST_OK)

@@ -129,7 +129,9 @@ static void put_end(FILE *out, const struct screen *s, const struct run *r)
 static void draw(const struct screen *s, const struct run *r)
 {
     char *text = NULL;
+    char damaged[128];
     size_t bytes = 0;
+    bool told = run_tell_damaged(r, damaged, sizeof damaged);
     FILE *f = open_memstream(&text, &bytes);
 
     if (!f)
@@ -139,10 +141,12 @@ static void draw(const struct screen *s, const struct run *r)
     if (r->n > 0) {
         put_figures(f, s, r);
         curve_draw(f, r->columns[RUN_LOSS], r->n, s->columns - 1,
-                   s->rows > 8 ? s->rows - 6 : 2, s->unicode);
+                   s->rows > 8 ? s->rows - 6 - told : 2, s->unicode);
     } else {
         put_line(f, s, "no step yet");
     }
+    if (told)
+        put_line(f, s, damaged);
     put_end(f, s, r);
     if (fclose(f) == 0)
         fwrite(text, 1, bytes, stdout);

@@ -10,6 +10,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/files.h"
@@ -78,14 +79,27 @@ static enum status name_lines(struct lines *l, const char *run, const char *name
     return ST_OK;
 }
 
+/* A process that was killed in mid-line must not spoil the first line of the next. */
+static bool ends_in_mid_line(FILE *f)
+{
+    char last = '\n';
+
+    return fseeko(f, -1, SEEK_END) == 0 && pread(fileno(f), &last, 1, ftello(f)) == 1 &&
+           last != '\n';
+}
+
 static enum status open_lines(struct lines *l)
 {
     enum status st = file_check_regular(l->path);
 
     if (st != ST_OK)
         return st;
-    l->file = fopen(l->path, "ae");
-    return l->file ? ST_OK : fail(ST_IO, "%s: cannot open: %s", l->path, strerror(errno));
+    l->file = fopen(l->path, "a+e");
+    if (!l->file)
+        return fail(ST_IO, "%s: cannot open: %s", l->path, strerror(errno));
+    if (ends_in_mid_line(l->file) && (fputc('\n', l->file) < 0 || fflush(l->file) != 0))
+        return fail(ST_IO, "%s: cannot write: %s", l->path, strerror(errno));
+    return ST_OK;
 }
 
 /* A file that was removed under the run would take all further lines with it. */

@@ -224,6 +224,17 @@ static void put_text(FILE *f, const char *text)
     }
 }
 
+static void put_names(FILE *f, const struct run *runs, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        json_t *name = utf8_json(name_of(runs, n, i));
+
+        put_text(f, i ? ", " : "");
+        put_text(f, name ? json_string_value(name) : "?");
+        json_decref(name);
+    }
+}
+
 /* JSON in a script: the only way out of it is a '<'. */
 static void put_json(FILE *f, const char *json)
 {
@@ -240,17 +251,11 @@ static void put_page(FILE *f, const struct run *runs, size_t n, const char *json
           "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
           "<link rel=\"icon\" href=\"data:,\">\n<title>",
           f);
-    for (size_t i = 0; i < n; i++) {
-        put_text(f, i ? ", " : "");
-        put_text(f, name_of(runs, n, i));
-    }
+    put_names(f, runs, n);
     fputs(" - weft report</title>\n<style>\n", f);
     fwrite(embedded_page_css, 1, embedded_page_css_bytes, f);
     fputs("</style></head>\n<body><header id=\"head\"><h1>", f);
-    for (size_t i = 0; i < n; i++) {
-        put_text(f, i ? ", " : "");
-        put_text(f, name_of(runs, n, i));
-    }
+    put_names(f, runs, n);
     fputs(
         "</h1><noscript>This page draws its charts with a script of its own; the browser "
         "does not run it.</noscript></header>\n<main id=\"page\"></main>\n"

@@ -15,6 +15,8 @@ const char *const run_column_names[RUN_COLUMNS] = {
     "step",         "loss", "lr",        "grad_norm",   "tokens",         "step_s",
     "tokens_per_s", "mfu",  "compute_s", "comm_busy_s", "comm_exposed_s", "idle_s"};
 
+const char *const run_file_names[RUN_FILES] = {"metrics.jsonl", "events.jsonl"};
+
 static double number(const json_t *line, const char *key)
 {
     const json_t *v = json_object_get(line, key);
@@ -62,8 +64,9 @@ static enum status add_checkpoint(struct run *r, json_t *line)
                : fail(ST_NOMEM, "report: no memory for a checkpoint");
 }
 
-static enum status add_number_line(struct run *r, json_t *line)
+static enum status add_number_line(void *run, json_t *line)
 {
+    struct run *r = run;
     enum status st;
 
     if (json_object_get(line, "loss"))
@@ -93,8 +96,9 @@ static void forget_later(json_t *events, json_int_t step)
     }
 }
 
-static enum status add_event_line(struct run *r, json_t *line)
+static enum status add_event_line(void *run, json_t *line)
 {
+    struct run *r = run;
     const char *name = json_string_value(json_object_get(line, "event"));
 
     if (!name)
@@ -106,17 +110,19 @@ static enum status add_event_line(struct run *r, json_t *line)
                : fail(ST_NOMEM, "report: no memory for an event");
 }
 
-/* Calls add for each whole line that is a JSON object; a missing file has none. */
-static enum status each_line(struct run *r, const char *name,
-                             enum status (*add)(struct run *r, json_t *line))
+enum status run_each_line(const char *folder, enum run_file file,
+                          enum status (*add)(void *arg, json_t *line), void *arg,
+                          size_t *damaged)
 {
     char path[PATH_MAX];
     char *text;
     size_t bytes;
     enum status st;
 
-    if (snprintf(path, sizeof path, "%s/%s", r->path, name) >= (int)sizeof path)
-        return fail(ST_IO, "%s: path too long", r->path);
+    *damaged = 0;
+    if (snprintf(path, sizeof path, "%s/%s", folder, run_file_names[file]) >=
+        (int)sizeof path)
+        return fail(ST_IO, "%s: path too long", folder);
     if (!file_exists(path))
         return ST_OK;
     st = file_read_all(path, &text, &bytes);
@@ -127,13 +133,29 @@ static enum status each_line(struct run *r, const char *name,
             break;
         json_t *entry = json_loadb(line, (size_t)(end - line), 0, NULL);
 
-        if (entry)
-            st = add(r, entry);
+        if (json_is_object(entry))
+            st = add(arg, entry);
+        else
+            ++*damaged;
         json_decref(entry);
         line = end + 1;
     }
     free(text);
     return st;
+}
+
+bool run_tell_damaged(const struct run *r, char *out, size_t out_bytes)
+{
+    int used = 0;
+
+    for (int f = 0; f < RUN_FILES; f++)
+        if (r->damaged[f] > 0 && (size_t)used < out_bytes)
+            used += snprintf(out + used, out_bytes - (size_t)used, "%s%s: %zu line%s",
+                             used ? ", " : "", run_file_names[f], r->damaged[f],
+                             r->damaged[f] == 1 ? "" : "s");
+    if ((size_t)used < out_bytes)
+        (void)snprintf(out + used, out_bytes - (size_t)used, " passed over: not JSON");
+    return used > 0;
 }
 
 static int on_option(void *user, const char *section, const char *name, const char *value)
@@ -163,9 +185,11 @@ static enum status read_all(struct run *r)
         return fail(ST_FORMAT,
                     "%s: found no metrics.jsonl, needs a run folder of weft train",
                     r->path);
-    st = each_line(r, "metrics.jsonl", add_number_line);
+    st =
+        run_each_line(r->path, RUN_NUMBERS, add_number_line, r, &r->damaged[RUN_NUMBERS]);
     if (st == ST_OK)
-        st = each_line(r, "events.jsonl", add_event_line);
+        st = run_each_line(r->path, RUN_EVENTS, add_event_line, r,
+                           &r->damaged[RUN_EVENTS]);
     read_options(r);
     return st;
 }

@@ -5,6 +5,7 @@
 #define WEFT_REPORT_RUN_H
 
 #include <jansson.h>
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "base/status.h"
@@ -27,6 +28,10 @@ enum run_column {
 };
 extern const char *const run_column_names[RUN_COLUMNS];
 
+/* The files of lines. */
+enum run_file { RUN_NUMBERS, RUN_EVENTS, RUN_FILES };
+extern const char *const run_file_names[RUN_FILES];
+
 struct run_evaluation {
     double step, loss;
 };
@@ -39,11 +44,21 @@ struct run {
     struct run_evaluation *evaluations;
     json_t *events;  /* array: checkpoints, then what still counts of events.jsonl */
     json_t *options; /* object: config.ini, name to text */
+    size_t damaged[RUN_FILES]; /* lines passed over */
 };
+
+/* Calls add(arg, line) for each whole line of a file of the run folder that is a JSON
+ * object, until it fails; a missing file has none. *damaged: the other whole lines. */
+MUST_USE enum status run_each_line(const char *folder, enum run_file file,
+                                   enum status (*add)(void *arg, json_t *line), void *arg,
+                                   size_t *damaged);
 
 /* Returns  ST_FORMAT when there is no metrics.jsonl; the other files may be missing
  * Memory   run_release() frees; *out is zeroed on failure */
 MUST_USE enum status run_read(const char *path, struct run *out);
 void run_release(struct run *r);
+/* "metrics.jsonl: 2 lines passed over: not JSON", of the files of which some were; false
+ * when all was read. */
+bool run_tell_damaged(const struct run *r, char *out, size_t out_bytes);
 
 #endif

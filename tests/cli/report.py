@@ -103,7 +103,15 @@ def a_stop_leaves_no_step_out():
 
 def events_tell_the_story():
     train("b", "--save-every", "6", "--lr", "1e-3", "--time-limit", "1h", steps=12)
+    cut = '{"event":"sta'  # as a process leaves it that is killed
+    with open(os.path.join(TMP, "b/events.jsonl"), "a", encoding="utf-8") as f:
+        f.write(cut)
     train("b", "--save-every", "6", "--lr", "1e-3", steps=24)
+    with open(os.path.join(TMP, "b/events.jsonl"), "r+", encoding="utf-8") as f:
+        text = f.read().replace(cut + "\n", "")
+        f.seek(0)
+        f.write(text)
+        f.truncate()
     events = lines("b", "events.jsonl")
     told = [(e["event"], e["step"]) for e in events if e["event"] != "ranks"]
     check(told == [("start", 0), ("end", 12), ("start", 12), ("end", 24)],
@@ -174,6 +182,24 @@ def long_runs_are_thinned():
     check(1000 < len(run["step"]) <= 2000 and run["step"][-1] == 40000,
           f"{len(run['step'])} points to step {run['step'][-1]}")
     check(run["loss"][0] > 1.5 and near(run["loss"][-1], 1.0001, 1e-3), "thinned losses")
+
+
+def damaged_lines_are_counted():
+    shutil.copytree(os.path.join(TMP, "a"), os.path.join(TMP, "hurt"))
+    for name, text in ("metrics.jsonl", '{"step":3,"lo\n[1]\n{"step":25'), ("events.jsonl", "\n"):
+        with open(os.path.join(TMP, "hurt", name), "a", encoding="utf-8") as f:
+            f.write(text)
+    told = "metrics.jsonl: 2 lines, events.jsonl: 1 line passed over: not JSON"
+    done = weft("report", "hurt", "--out", "hurt.html")
+    check(done.returncode == 0 and done.stderr.count(f"warning: hurt/{told}\n") == 1,
+          f"damaged lines of a report: {done.stderr}")
+    done = weft("watch", "hurt")
+    check(done.returncode == 0 and done.stdout.count(f"\n{told}\n") == 1, f"watch: {done.stdout}")
+    for run, found in ("hurt", {"metrics.jsonl": 2, "events.jsonl": 1}), ("a", None):
+        info = json.loads(weft("info", "--json", run).stdout)
+        check(info.get("damaged_lines") == found and info["last_metrics"]["step"] == 24,
+              f"info of {run}: {info}")
+    check("passed over" not in weft("report", "a").stderr, "damage where there is none")
 
 
 def refusals():
@@ -272,6 +298,7 @@ def main():
     page_holds_the_run()
     several_runs()
     long_runs_are_thinned()
+    damaged_lines_are_counted()
     refusals()
     any_name()
     if browser.find():
