@@ -23,14 +23,14 @@ enum sentinel {
     S_ATT,      /* [layer][chunk]  att and lse */
     S_MID,      /* [layer][chunk]  mid and the statistics of ln2 */
     S_FC,       /* [layer][chunk] */
-    S_LN1,      /* [set][chunk]    ln1 and partial sums of its gradients */
-    S_LN2,      /* [set][chunk]    the same of ln2 */
-    S_GELU,     /* [set][chunk] */
-    S_DX,       /* [set][chunk] */
-    S_DFC,      /* [set][chunk] */
-    S_DMID,     /* [set][chunk] */
-    S_DATT,     /* [set][chunk] */
-    S_DQKV,     /* [set][chunk] */
+    S_LN1,      /* [0][chunk]    ln1 and partial sums of its gradients */
+    S_LN2,      /* [0][chunk]    the same of ln2 */
+    S_GELU,     /* [0][chunk] */
+    S_DX,       /* [0][chunk] */
+    S_DFC,      /* [0][chunk] */
+    S_DMID,     /* [0][chunk] */
+    S_DATT,     /* [0][chunk] */
+    S_DQKV,     /* [0][chunk] */
     S_LNF,      /* [0][chunk]      lnf and its statistics */
     S_DLNFW,    /* [0][chunk]      partial sums of lnf's gradients */
     S_LOGITS,   /* [chunk % 2][vocabulary tile] */

@@ -102,24 +102,23 @@ static void spawn_embedding(struct engine *e, size_t a, size_t c)
 static void spawn_qkv(struct engine *e, size_t l, size_t c)
 {
     const struct tiling *t = &e->model.tiling;
-    size_t set = l % 2;
 
     needs_param(e, LN1W, l);
     needs_param(e, LN1B, l);
     makes(e, S_X, l, c);
-    makes(e, S_LN1, set, c);
+    makes(e, S_LN1, 0, c);
     makes(e, S_QKV, l, c);
     spawn_join(e);
     needs(e, S_X, l, c);
-    needs(e, S_LN1, set, c);
+    needs(e, S_LN1, 0, c);
     needs(e, S_QKV, l, c);
     spawn_row_tiles(e, "ln1", WORK_NORM1, forward_norm1, l, c);
 
     needs_param(e, QKVW, l);
     needs_param(e, QKVB, l);
-    makes(e, S_LN1, set, c);
+    makes(e, S_LN1, 0, c);
     spawn_join(e);
-    needs(e, S_LN1, set, c);
+    needs(e, S_LN1, 0, c);
     needs(e, S_QKV, l, c);
     spawn_column_tiles(e, "qkv", WORK_QKV, &t->forward[QKVW], forward_qkv, l, c);
 
@@ -145,7 +144,6 @@ static void spawn_attention(struct engine *e, size_t l, size_t b)
 static void spawn_attproj(struct engine *e, size_t l, size_t c)
 {
     const struct tiling *t = &e->model.tiling;
-    size_t set = l % 2;
 
     needs_param(e, ATTPROJW, l);
     needs_param(e, ATTPROJB, l);
@@ -161,10 +159,10 @@ static void spawn_attproj(struct engine *e, size_t l, size_t c)
     needs_param(e, LN2W, l);
     needs_param(e, LN2B, l);
     makes(e, S_MID, l, c);
-    makes(e, S_LN2, set, c);
+    makes(e, S_LN2, 0, c);
     spawn_join(e);
     needs(e, S_MID, l, c);
-    needs(e, S_LN2, set, c);
+    needs(e, S_LN2, 0, c);
     spawn_row_tiles(e, "ln2", WORK_NORM2, forward_norm2, l, c);
 }
 
@@ -172,27 +170,26 @@ static void spawn_attproj(struct engine *e, size_t l, size_t c)
 static void spawn_mlp(struct engine *e, size_t l, size_t c)
 {
     const struct tiling *t = &e->model.tiling;
-    size_t set = l % 2;
 
     needs_param(e, FCW, l);
     needs_param(e, FCB, l);
     makes(e, S_MID, l, c);
-    makes(e, S_LN2, set, c);
+    makes(e, S_LN2, 0, c);
     makes(e, S_FC, l, c);
-    makes(e, S_GELU, set, c);
+    makes(e, S_GELU, 0, c);
     spawn_join(e);
-    needs(e, S_LN2, set, c);
+    needs(e, S_LN2, 0, c);
     needs(e, S_FC, l, c);
-    needs(e, S_GELU, set, c);
+    needs(e, S_GELU, 0, c);
     spawn_column_tiles(e, "fc", WORK_FC, &t->forward[FCW], forward_fc, l, c);
 
     needs_param(e, FCPROJW, l);
     needs_param(e, FCPROJB, l);
     makes(e, S_FC, l, c);
-    makes(e, S_GELU, set, c);
+    makes(e, S_GELU, 0, c);
     makes(e, S_X, l + 1, c);
     spawn_join(e);
-    needs(e, S_GELU, set, c);
+    needs(e, S_GELU, 0, c);
     needs(e, S_MID, l, c);
     needs(e, S_X, l + 1, c);
     spawn_column_tiles(e, "fcproj", WORK_FCPROJ, &t->forward[FCPROJW], forward_fcproj, l,

@@ -96,22 +96,21 @@ static void spawn_final_norm_bwd(struct engine *e, size_t c)
     const struct tiling *t = &e->model.tiling;
     struct span tiles = tiling_chunk_tiles(t, c);
     size_t L = e->layout.shape.L;
-    size_t set = (L - 1) % 2;
 
     needs_range(e, S_DLNF, c % 2, 0, t->head_lanes);
-    makes(e, S_DX, set, c);
+    makes(e, S_DX, 0, c);
     makes(e, S_DLNFW, 0, c);
     spawn_join(e);
     needs(e, S_X, L, c);
     needs(e, S_LNF, 0, c);
-    needs(e, S_DX, set, c);
+    needs(e, S_DX, 0, c);
     needs(e, S_DLNFW, 0, c);
     spawn_each(e, "final norm backward", PRIORITY_PATH, do_final_norm_bwd,
                &(struct job){.e = e, .work = WORK_FINAL_NORM_BWD, .i = c}, tiles.begin,
                tiles.size);
     /* Stands for the readers of the lanes. */
     needs_range(e, S_DLNF, c % 2, 0, t->head_lanes);
-    makes(e, S_DX, set, c);
+    makes(e, S_DX, 0, c);
     makes(e, S_DLNFW, 0, c);
     spawn_join(e);
 }

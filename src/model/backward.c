@@ -49,7 +49,7 @@ static void copy_tile(const struct model *m, bf16 *half, const float *x, struct 
 
 void backward_fcproj(const struct model *m, size_t l, size_t c, size_t j, void *work)
 {
-    const struct work_set *w = &m->work[l % 2];
+    const struct layer_work *w = &m->work;
     size_t rows = tiling_chunk_rows(&m->tiling, c).size;
     size_t cols = tiling_columns(&m->tiling.backward[FCPROJW], j).size;
     size_t C = m->shape.C;
@@ -71,7 +71,7 @@ void backward_fcproj(const struct model *m, size_t l, size_t c, size_t j, void *
 
 void backward_fc(const struct model *m, size_t l, size_t c, size_t j, void *work)
 {
-    const struct work_set *w = &m->work[l % 2];
+    const struct layer_work *w = &m->work;
 
     linear_input_grad(m, FCW, l, c, j, with_copy(w->dfc, w->dfc_half, 4 * m->shape.C),
                       w->dmid, work);
@@ -80,7 +80,7 @@ void backward_fc(const struct model *m, size_t l, size_t c, size_t j, void *work
 void backward_norm2(const struct model *m, size_t l, size_t r)
 {
     const struct layer_state *ls = &m->layers[l];
-    const struct work_set *w = &m->work[l % 2];
+    const struct layer_work *w = &m->work;
     struct span s = tiling_rows(&m->tiling, r);
     size_t C = m->shape.C;
     size_t at = s.begin * C;
@@ -100,14 +100,15 @@ void backward_norm2(const struct model *m, size_t l, size_t r)
 
 void backward_attproj(const struct model *m, size_t l, size_t c, size_t j, void *work)
 {
-    const struct work_set *w = &m->work[l % 2];
+    const struct layer_work *w = &m->work;
 
     linear_input_grad(m, ATTPROJW, l, c, j, with_copy(w->dmid, w->dmid_half, m->shape.C),
                       w->datt, work);
 }
 
 /* Columns of head h of rows [T] of the gradients of q, k and v. */
-static void copy_head(const struct model *m, const struct work_set *w, size_t b, size_t h)
+static void copy_head(const struct model *m, const struct layer_work *w, size_t b,
+                      size_t h)
 {
     size_t C = m->shape.C;
     size_t D = C / m->shape.H;
@@ -120,7 +121,7 @@ static void copy_head(const struct model *m, const struct work_set *w, size_t b,
 void backward_attention(const struct model *m, size_t l, size_t b, size_t g, float *work)
 {
     const struct layer_state *ls = &m->layers[l];
-    const struct work_set *w = &m->work[l % 2];
+    const struct layer_work *w = &m->work;
     size_t T = m->tiling.T;
     size_t C = m->shape.C;
     size_t H = m->shape.H;
@@ -137,30 +138,24 @@ void backward_attention(const struct model *m, size_t l, size_t b, size_t g, flo
     }
 }
 
-/* Gradient of the output of the layer before; of the embedding when l is 0. */
-static float *dx_below(const struct model *m, size_t l)
-{
-    return m->work[(l + 1) % 2].dx;
-}
-
 void backward_qkv(const struct model *m, size_t l, size_t c, size_t j, void *work)
 {
-    const struct work_set *w = &m->work[l % 2];
+    const struct layer_work *w = &m->work;
 
     linear_input_grad(m, QKVW, l, c, j, with_copy(w->dqkv, w->dqkv_half, 3 * m->shape.C),
-                      dx_below(m, l), work);
+                      w->dx, work);
 }
 
 void backward_norm1(const struct model *m, size_t l, size_t r)
 {
     const struct layer_state *ls = &m->layers[l];
-    const struct work_set *w = &m->work[l % 2];
+    const struct layer_work *w = &m->work;
     struct span s = tiling_rows(&m->tiling, r);
     size_t C = m->shape.C;
     size_t at = s.begin * C;
     const float *mean = ls->ln1_mean + s.begin;
     const float *rstd = ls->ln1_rstd + s.begin;
-    float *dx = dx_below(m, l) + at;
+    float *dx = w->dx + at;
 
     m->kernels->layernorm_redo(w->ln1 + at, ls->x + at, mean, rstd,
                                model_param(m, LN1W, l), model_param(m, LN1B, l), s.size,
@@ -169,7 +164,7 @@ void backward_norm1(const struct model *m, size_t l, size_t r)
         m->half->round_rows(w->ln1 + at, C, s.size, C);
     m->kernels->layernorm_bwd(dx, w->dln1w + r * C, w->dln1b + r * C, dx, w->dmid + at,
                               ls->x + at, model_param(m, LN1W, l), mean, rstd, s.size, C);
-    copy_tile(m, m->work[(l + 1) % 2].dx_half, m->work[(l + 1) % 2].dx, s, C);
+    copy_tile(m, w->dx_half, w->dx, s, C);
 }
 
 struct product {
@@ -180,7 +175,7 @@ struct product {
 /* What the gradient of one matrix is made of: dW = dy^T x. */
 static struct product product_of(const struct model *m, enum tensor_kind kind, size_t l)
 {
-    const struct work_set *w = &m->work[l % 2];
+    const struct layer_work *w = &m->work;
     const struct layer_state *ls = &m->layers[l];
     size_t C = m->shape.C;
 
@@ -245,7 +240,7 @@ void weight_grad(const struct model *m, enum tensor_kind kind, size_t l, size_t 
 
 void norm_weight_grad(const struct model *m, size_t l, bool second, bool accumulate)
 {
-    const struct work_set *w = &m->work[l % 2];
+    const struct layer_work *w = &m->work;
     size_t tiles = m->tiling.row_tiles;
     size_t C = m->shape.C;
 
@@ -255,18 +250,12 @@ void norm_weight_grad(const struct model *m, size_t l, bool second, bool accumul
                              second ? w->dln2b : w->dln1b, tiles, C, accumulate);
 }
 
-/* The gradient of the embedding lies where layer 0 left it: in the other work set. */
-static const float *embedding_grad(const struct model *m)
-{
-    return dx_below(m, 0);
-}
-
 void backward_tokens(const struct model *m, const int32_t *tokens, size_t v)
 {
     size_t v0 = v * m->tiling.vocab_tile;
     size_t v1 = min_size(m->shape.Vp, v0 + m->tiling.vocab_tile);
 
-    m->kernels->embedding_bwd_tokens(model_grad(m, WTE, 0), embedding_grad(m), tokens,
+    m->kernels->embedding_bwd_tokens(model_grad(m, WTE, 0), m->work.dx, tokens,
                                      m->tiling.N, m->shape.C, v0, v1);
 }
 
@@ -277,8 +266,7 @@ void backward_token_rows(const struct model *m, const int32_t *index, float *row
 
     if (!accumulate)
         memset(rows + r0 * C, 0, (r1 - r0) * C * sizeof *rows);
-    m->kernels->embedding_bwd_tokens(rows, embedding_grad(m), index, m->tiling.N, C, r0,
-                                     r1);
+    m->kernels->embedding_bwd_tokens(rows, m->work.dx, index, m->tiling.N, C, r0, r1);
 }
 
 void backward_positions(const struct model *m, size_t tile, bool accumulate)
@@ -295,6 +283,6 @@ void backward_positions(const struct model *m, size_t tile, bool accumulate)
         for (size_t i = (t0 > t->T ? t0 : t->T) * C; i < t1 * C; i++)
             dwpe[i] = 0;
     if (t0 < t->T)
-        m->kernels->embedding_bwd_positions(dwpe, embedding_grad(m), t->B, t->T, C, t0,
+        m->kernels->embedding_bwd_positions(dwpe, m->work.dx, t->B, t->T, C, t0,
                                             min_size(t1, t->T), accumulate);
 }

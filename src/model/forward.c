@@ -70,14 +70,14 @@ void forward_norm1(const struct model *m, size_t l, size_t r)
     size_t C = m->shape.C;
 
     m->kernels->layernorm_fwd(
-        m->work[l % 2].ln1 + s.begin * C, ls->ln1_mean + s.begin, ls->ln1_rstd + s.begin,
+        m->work.ln1 + s.begin * C, ls->ln1_mean + s.begin, ls->ln1_rstd + s.begin,
         ls->x + s.begin * C, model_param(m, LN1W, l), model_param(m, LN1B, l), s.size, C);
-    round_tile(m, m->work[l % 2].ln1, s, C);
+    round_tile(m, m->work.ln1, s, C);
 }
 
 void forward_qkv(const struct model *m, size_t l, size_t c, size_t j, void *work)
 {
-    linear(m, QKVW, QKVB, l, c, j, rounded(m->work[l % 2].ln1, m->shape.C), NULL,
+    linear(m, QKVW, QKVB, l, c, j, rounded(m->work.ln1, m->shape.C), NULL,
            m->layers[l].qkv, work);
 }
 
@@ -124,17 +124,17 @@ void forward_norm2(const struct model *m, size_t l, size_t r)
     struct span s = tiling_rows(&m->tiling, r);
     size_t C = m->shape.C;
 
-    m->kernels->layernorm_fwd(m->work[l % 2].ln2 + s.begin * C, ls->ln2_mean + s.begin,
+    m->kernels->layernorm_fwd(m->work.ln2 + s.begin * C, ls->ln2_mean + s.begin,
                               ls->ln2_rstd + s.begin, ls->mid + s.begin * C,
                               model_param(m, LN2W, l), model_param(m, LN2B, l), s.size,
                               C);
-    round_tile(m, m->work[l % 2].ln2, s, C);
+    round_tile(m, m->work.ln2, s, C);
 }
 
 void forward_fc(const struct model *m, size_t l, size_t c, size_t j, void *work)
 {
     const struct layer_state *ls = &m->layers[l];
-    const struct work_set *w = &m->work[l % 2];
+    const struct layer_work *w = &m->work;
     size_t rows = tiling_chunk_rows(&m->tiling, c).size;
     size_t cols = tiling_columns(&m->tiling.forward[FCW], j).size;
     const float *fc =
@@ -152,7 +152,7 @@ void forward_fc(const struct model *m, size_t l, size_t c, size_t j, void *work)
 
 void forward_fcproj(const struct model *m, size_t l, size_t c, size_t j, void *work)
 {
-    const struct work_set *w = &m->work[l % 2];
+    const struct layer_work *w = &m->work;
 
     linear(m, FCPROJW, FCPROJB, l, c, j, with_copy(w->gelu, w->gelu_half, 4 * m->shape.C),
            m->layers[l].mid, layer_output(m, l), work);

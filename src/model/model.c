@@ -46,7 +46,7 @@ static void place_layer(struct placer *p, struct layer_state *s,
     s->fc = place_floats(p, N * 4 * C);
 }
 
-static void place_work(struct placer *p, struct work_set *w, size_t C, size_t N,
+static void place_work(struct placer *p, struct layer_work *w, size_t C, size_t N,
                        size_t row_tiles, bool train, bool half)
 {
     w->ln1 = place_floats(p, N * C);
@@ -102,20 +102,20 @@ static void place_all(struct model *m, struct placer *p, struct layer_state *lay
     m->lnf_rstd = place_floats(p, N);
     m->lnf = place_floats(p, N * s->C);
     size_t chunk_rows = min_size(N, m->tiling.chunk_tiles * m->tiling.row_tile);
-    for (int i = 0; i < 2; i++)
+    int buffers = tiling_max_chunks(N) > 1 ? 2 : 1;
+    for (int i = 0; i < buffers; i++)
         m->logits[i] = place_floats(p, chunk_rows * s->Vp);
     m->stat_max = place_floats(p, m->tiling.vocab_tiles * N);
     m->stat_sum = place_floats(p, m->tiling.vocab_tiles * N);
     m->head_lse = place_floats(p, N);
     m->row_loss = place_floats(p, N);
     if (train) {
-        for (int i = 0; i < 2; i++)
+        for (int i = 0; i < buffers; i++)
             m->dlnf[i] = place_floats(p, m->tiling.head_lanes * chunk_rows * s->C);
         m->dlnfw = place_floats(p, row_tiles * s->C);
         m->dlnfb = place_floats(p, row_tiles * s->C);
     }
-    for (int i = 0; i < 2; i++)
-        place_work(p, &m->work[i], s->C, N, row_tiles, train, half);
+    place_work(p, &m->work, s->C, N, row_tiles, train, half);
 }
 
 size_t model_bytes(const struct shape *s, size_t B, size_t T, bool train, bool half)

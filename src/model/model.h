@@ -45,9 +45,10 @@ struct layer_state {
     float *fc;                  /* [N][4C] before gelu */
 };
 
-/* Used by one layer at a time; there are two sets, layer l uses set l % 2, so that the
- * next layer can begin while weight gradients of this one are still being added up. */
-struct work_set {
+/* All layers use the same. Each buffer is written by one stage of a layer; when the next
+ * layer comes to that stage, the weight gradients that read it have long been made: they
+ * go before input gradients. */
+struct layer_work {
     float *ln1;                           /* [N][C]  output of ln1; rounded */
     float *ln2;                           /* [N][C]  output of ln2; rounded */
     float *gelu;                          /* [N][4C] fp32 only */
@@ -78,12 +79,13 @@ struct model {
     float *lnf_mean, *lnf_rstd, *lnf; /* [N], [N], [N][C] rounded */
     float *dlnfw, *dlnfb;             /* [row_tiles][C] partial sums */
     float *logits[2];                 /* [chunk rows][Vp]; chunk c uses buffer c % 2.
-                                         Gradients are rounded, tile by tile */
+                                         Gradients are rounded, tile by tile. Of one
+                                         chunk there is one, of dlnf too */
     float *dlnf[2];                   /* [head_lanes][chunk rows][C] partial sums */
     float *stat_max, *stat_sum;       /* [vocab_tiles][N] softmax statistics a tile */
     float *head_lse;                  /* [N] */
     float *row_loss;                  /* [N] */
-    struct work_set work[2];
+    struct layer_work work;
 };
 
 /* Bytes that model_place needs for micro-batches of up to B sequences of T tokens; with
@@ -154,7 +156,8 @@ model_columns backward_fc;      /* dfc -> dmid */
 model_rows backward_norm2;      /* dmid, dx, mid -> dmid, ln2, partial sums */
 model_columns backward_attproj; /* dmid -> datt */
 void backward_attention(const struct model *m, size_t l, size_t b, size_t g, float *work);
-/* dx of layer l - 1 likewise. */
+/* dx of layer l - 1, of the embedding where l is 0, takes the place of layer l's;
+ * likewise that of ln1's output at first. */
 model_columns backward_qkv; /* dqkv -> dx */
 model_rows backward_norm1;  /* dx, dmid, x -> dx, ln1, partial sums */
 
