@@ -20,7 +20,7 @@
 enum sentinel {
     S_X,        /* [layer 0..L][chunk]  residual stream entering a layer; L: x_last */
     S_QKV,      /* [layer][chunk]  qkv and the statistics of ln1 */
-    S_ATT,      /* [layer][chunk]  att and lse */
+    S_ATT,      /* [layer][chunk]  att and lse; in forward att_half too */
     S_MID,      /* [layer][chunk]  mid and the statistics of ln2 */
     S_FC,       /* [layer][chunk] */
     S_LN1,      /* [0][chunk]    ln1 and partial sums of its gradients */
@@ -28,7 +28,7 @@ enum sentinel {
     S_GELU,     /* [0][chunk] */
     S_DX,       /* [0][chunk] */
     S_DFC,      /* [0][chunk] */
-    S_DMID,     /* [0][chunk] */
+    S_DMID,     /* [0][chunk]      and att_half in backward */
     S_DATT,     /* [0][chunk] */
     S_DQKV,     /* [0][chunk] */
     S_LNF,      /* [0][chunk]      lnf and its statistics */

@@ -140,7 +140,7 @@ static void spawn_mlp_bwd(struct engine *e, size_t l, size_t c)
                        c);
 }
 
-/* dmid, dx -> dmid, ln2, datt */
+/* dmid, dx, att -> dmid, ln2, datt */
 static void spawn_attproj_bwd(struct engine *e, size_t l, size_t c)
 {
     const struct tiling *t = &e->model.tiling;
@@ -150,6 +150,7 @@ static void spawn_attproj_bwd(struct engine *e, size_t l, size_t c)
     spawn_join(e);
     needs(e, S_DX, 0, c);
     needs(e, S_MID, l, c);
+    needs(e, S_ATT, l, c);
     needs(e, S_DMID, 0, c);
     needs(e, S_LN2, 0, c);
     spawn_row_tiles(e, "ln2 backward", WORK_NORM2_BWD, backward_norm2, l, c);

@@ -6,8 +6,26 @@
 
 #include <string.h>
 
-/* Columns j of dx = dy W, for the rows of chunk c; W [out][in] is the matrix `kind` of
- * layer l, dy [N][out], dx [N][in]. Returns the tile's place in dx. */
+/* Columns j of dy W, for the rows of chunk c; W [out][in] is the matrix `kind` of layer
+ * l, dy [N][out]. Where it goes is left open. */
+static struct bf16_product input_grad_half(const struct model *m, enum tensor_kind kind,
+                                           size_t l, size_t c, size_t j, struct factor dy)
+{
+    struct span rows = tiling_chunk_rows(&m->tiling, c);
+    struct span cols = tiling_columns(&m->tiling.backward[kind], j);
+    size_t out, in;
+
+    tensor_dims(&m->shape, kind, &out, &in);
+    return (struct bf16_product){.rows = rows.size,
+                                 .columns = cols.size,
+                                 .depth = out,
+                                 .A = dy.half + rows.begin * dy.ld_half,
+                                 .lda = dy.ld_half,
+                                 .B = packed_backward(m, kind, l),
+                                 .column0 = cols.begin};
+}
+
+/* The same as dx [N][in], whose tile it fills. Returns the tile's place in dx. */
 static float *linear_input_grad(const struct model *m, enum tensor_kind kind, size_t l,
                                 size_t c, size_t j, struct factor dy, float *dx,
                                 void *work)
@@ -19,16 +37,10 @@ static float *linear_input_grad(const struct model *m, enum tensor_kind kind, si
     tensor_dims(&m->shape, kind, &out, &in);
     dx += rows.begin * in + cols.begin;
     if (m->half) {
-        struct bf16_product p = {.rows = rows.size,
-                                 .columns = cols.size,
-                                 .depth = out,
-                                 .A = dy.half + rows.begin * dy.ld_half,
-                                 .lda = dy.ld_half,
-                                 .B = packed_backward(m, kind, l),
-                                 .column0 = cols.begin,
-                                 .C = dx,
-                                 .ldc = in};
+        struct bf16_product p = input_grad_half(m, kind, l, c, j, dy);
 
+        p.C = dx;
+        p.ldc = in;
         m->half->product(&p, work);
         return dx;
     }
@@ -47,9 +59,38 @@ static void copy_tile(const struct model *m, bf16 *half, const float *x, struct 
         m->half->round(half + at, x + at, rows.size * columns);
 }
 
+/* Nothing but products reads dfc, so that fp32 lasts as long as the tile is in cache; but
+ * for its bias, whose gradient is not made of what has been rounded. */
+static void fcproj_half(const struct model *m, size_t l, size_t c, size_t j, void *work)
+{
+    const struct layer_work *w = &m->work;
+    struct bf16_product p =
+        input_grad_half(m, FCPROJW, l, c, j, with_copy(w->dx, w->dx_half, m->shape.C));
+    size_t F = 4 * m->shape.C;
+    size_t at = tiling_chunk_rows(&m->tiling, c).begin * F + p.column0;
+    float *dfc = work;
+    float *rest = dfc + round_up(p.rows * p.columns, CACHE_LINE / sizeof *dfc);
+
+    p.C = dfc;
+    p.ldc = p.columns;
+    m->half->product(&p, rest);
+    for (size_t n = 0; n < p.rows; n++, dfc += p.columns, at += F) {
+        m->kernels->gelu_bwd(dfc, rest, dfc, m->layers[l].fc + at, p.columns);
+        m->half->round(w->dfc_half + at, dfc, p.columns);
+        m->half->round(w->gelu_half + at, rest, p.columns);
+    }
+    m->kernels->bias_grad(w->dfcb + c * F + p.column0, work, p.columns, p.rows, p.columns,
+                          false);
+}
+
 void backward_fcproj(const struct model *m, size_t l, size_t c, size_t j, void *work)
 {
     const struct layer_work *w = &m->work;
+
+    if (m->half) {
+        fcproj_half(m, l, c, j, work);
+        return;
+    }
     size_t rows = tiling_chunk_rows(&m->tiling, c).size;
     size_t cols = tiling_columns(&m->tiling.backward[FCPROJW], j).size;
     size_t C = m->shape.C;
@@ -58,15 +99,8 @@ void backward_fcproj(const struct model *m, size_t l, size_t c, size_t j, void *
     ptrdiff_t at = dfc - w->dfc;
     const float *fc = m->layers[l].fc + at;
 
-    for (size_t n = 0; n < rows * 4 * C; n += 4 * C) {
-        float *gelu = m->half ? work : w->gelu + at + n;
-
-        m->kernels->gelu_bwd(dfc + n, gelu, dfc + n, fc + n, cols);
-        if (m->half) {
-            m->half->round(w->dfc_half + at + n, dfc + n, cols);
-            m->half->round(w->gelu_half + at + n, gelu, cols);
-        }
-    }
+    for (size_t n = 0; n < rows * 4 * C; n += 4 * C)
+        m->kernels->gelu_bwd(dfc + n, w->gelu + at + n, dfc + n, fc + n, cols);
 }
 
 void backward_fc(const struct model *m, size_t l, size_t c, size_t j, void *work)
@@ -96,6 +130,7 @@ void backward_norm2(const struct model *m, size_t l, size_t r)
                               w->dmid + at, w->dx + at, ls->mid + at,
                               model_param(m, LN2W, l), mean, rstd, s.size, C);
     copy_tile(m, w->dmid_half, w->dmid, s, C);
+    copy_tile(m, w->att_half, ls->att, s, C);
 }
 
 void backward_attproj(const struct model *m, size_t l, size_t c, size_t j, void *work)
@@ -172,7 +207,8 @@ struct product {
     enum tensor_kind bias;
 };
 
-/* What the gradient of one matrix is made of: dW = dy^T x. */
+/* What the gradient of one matrix is made of: dW = dy^T x. Without dy in fp32 (bf16, FCW)
+ * the bias's comes from dfcb. */
 static struct product product_of(const struct model *m, enum tensor_kind kind, size_t l)
 {
     const struct layer_work *w = &m->work;
@@ -185,7 +221,7 @@ static struct product product_of(const struct model *m, enum tensor_kind kind, s
                                 rounded(w->ln1, C), QKVB};
     case ATTPROJW:
         return (struct product){with_copy(w->dmid, w->dmid_half, C),
-                                with_copy(ls->att, ls->att_half, C), ATTPROJB};
+                                with_copy(ls->att, w->att_half, C), ATTPROJB};
     case FCW:
         return (struct product){with_copy(w->dfc, w->dfc_half, 4 * C), rounded(w->ln2, C),
                                 FCB};
@@ -194,6 +230,22 @@ static struct product product_of(const struct model *m, enum tensor_kind kind, s
         return (struct product){with_copy(w->dx, w->dx_half, C),
                                 with_copy(w->gelu, w->gelu_half, 4 * C), FCPROJB};
     }
+}
+
+/* Of output rows row0 .. row0 + rows - 1 of a matrix of layer l. */
+static void bias_grad(const struct model *m, struct product p, size_t l, size_t row0,
+                      size_t rows, bool accumulate)
+{
+    float *db = model_grad(m, p.bias, l) + row0;
+    size_t out = layout_slice(m->layout, p.bias, l)->cols;
+
+    if (p.dy.x) {
+        m->kernels->bias_grad(db, p.dy.x + row0, out, m->tiling.N, rows, accumulate);
+        return;
+    }
+    for (size_t c = 0; c < m->tiling.chunks; c++)
+        m->kernels->add_partials(db, m->work.dfcb + c * out + row0, 1, rows,
+                                 accumulate || c > 0);
 }
 
 void weight_grad(const struct model *m, enum tensor_kind kind, size_t l, size_t o,
@@ -234,8 +286,7 @@ void weight_grad(const struct model *m, enum tensor_kind kind, size_t l, size_t 
                  p.x.x + terms.begin * in + cols.begin, in, accumulate || c > 0 ? 1 : 0,
                  dW + cols.begin, in);
         }
-    m->kernels->bias_grad(model_grad(m, p.bias, l) + row0, p.dy.x + row0, out, N, rows,
-                          accumulate);
+    bias_grad(m, p, l, row0, rows, accumulate);
 }
 
 void norm_weight_grad(const struct model *m, size_t l, bool second, bool accumulate)

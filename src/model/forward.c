@@ -90,7 +90,7 @@ static void copy_head(const struct model *m, const struct layer_state *ls, size_
     size_t at = b * m->tiling.T * C + h * D;
 
     for (size_t t = 0; t < m->tiling.T; t++, at += C)
-        m->half->round(ls->att_half + at, ls->att + at, D);
+        m->half->round(m->work.att_half + at, ls->att + at, D);
 }
 
 void forward_attention(const struct model *m, size_t l, size_t b, size_t g, float *work)
@@ -114,8 +114,8 @@ void forward_attproj(const struct model *m, size_t l, size_t c, size_t j, void *
 {
     const struct layer_state *ls = &m->layers[l];
 
-    linear(m, ATTPROJW, ATTPROJB, l, c, j, with_copy(ls->att, ls->att_half, m->shape.C),
-           ls->x, ls->mid, work);
+    linear(m, ATTPROJW, ATTPROJB, l, c, j,
+           with_copy(ls->att, m->work.att_half, m->shape.C), ls->x, ls->mid, work);
 }
 
 void forward_norm2(const struct model *m, size_t l, size_t r)

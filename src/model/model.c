@@ -29,7 +29,7 @@ static bf16 *place_halves(struct placer *p, size_t count)
 }
 
 static void place_layer(struct placer *p, struct layer_state *s,
-                        const struct shape *shape, size_t N, bool half)
+                        const struct shape *shape, size_t N)
 {
     size_t C = shape->C;
 
@@ -38,7 +38,6 @@ static void place_layer(struct placer *p, struct layer_state *s,
     s->ln1_rstd = place_floats(p, N);
     s->qkv = place_floats(p, N * 3 * C);
     s->att = place_floats(p, N * C);
-    s->att_half = half ? place_halves(p, N * C) : NULL;
     s->lse = place_floats(p, N * shape->H);
     s->mid = place_floats(p, N * C);
     s->ln2_mean = place_floats(p, N);
@@ -53,6 +52,7 @@ static void place_work(struct placer *p, struct layer_work *w, size_t C, size_t 
     w->ln2 = place_floats(p, N * C);
     w->gelu = half ? NULL : place_floats(p, N * 4 * C);
     w->gelu_half = half ? place_halves(p, N * 4 * C) : NULL;
+    w->att_half = half ? place_halves(p, N * C) : NULL;
     if (!train)
         return;
     if (half) {
@@ -60,10 +60,12 @@ static void place_work(struct placer *p, struct layer_work *w, size_t C, size_t 
         w->dmid_half = place_halves(p, N * C);
         w->dfc_half = place_halves(p, N * 4 * C);
         w->dqkv_half = place_halves(p, N * 3 * C);
+        w->dfcb = place_floats(p, tiling_max_chunks(N) * 4 * C);
+    } else {
+        w->dfc = place_floats(p, N * 4 * C);
     }
     w->dx = place_floats(p, N * C);
     w->dmid = place_floats(p, N * C);
-    w->dfc = place_floats(p, N * 4 * C);
     w->datt = place_floats(p, N * C);
     w->dqkv = place_floats(p, N * 3 * C);
     w->dln1w = place_floats(p, row_tiles * C);
@@ -86,12 +88,12 @@ static void place_all(struct model *m, struct placer *p, struct layer_state *lay
         positions[n] = (int32_t)(n % T);
     m->positions = positions;
     if (!train)
-        place_layer(p, &shared, s, N, half);
+        place_layer(p, &shared, s, N);
     for (size_t l = 0; l < s->L; l++) {
         struct layer_state own;
 
         if (train)
-            place_layer(p, &own, s, N, half);
+            place_layer(p, &own, s, N);
         if (layers)
             layers[l] = train ? own : shared;
     }
@@ -147,7 +149,10 @@ size_t model_work_bytes(const struct shape *s, size_t B, size_t T)
         gemm_bf16_work_bytes(CHUNK_ROWS, F, max_size(F, t.vocab_tile), false);
     size_t layers = gemm_bf16_work_bytes(weight_rows, F, t.N, false);
     size_t head = gemm_bf16_work_bytes(t.vocab_tile, s->C, CHUNK_ROWS, false);
+    /* A tile of dfc, beside what its product needs. */
+    size_t dfc = min_size(t.N, CHUNK_ROWS) * t.backward[FCPROJW].tile * sizeof(float);
 
     /* A row of gelu is there at the same time as nothing else. */
-    return max_size(max_size(product, layers), max_size(head, F * sizeof(float)));
+    return round_up(dfc, CACHE_LINE) +
+           max_size(max_size(product, layers), max_size(head, F * sizeof(float)));
 }

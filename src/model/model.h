@@ -38,7 +38,6 @@ struct layer_state {
     float *ln1_mean, *ln1_rstd; /* [N] */
     float *qkv;                 /* [N][3C] */
     float *att;                 /* [N][C] attention output, heads side by side */
-    bf16 *att_half;             /* [N][C] */
     float *lse;                 /* [B][H][T] log-sum-exp of the scores */
     float *mid;                 /* [N][C] the residual stream after attention */
     float *ln2_mean, *ln2_rstd; /* [N] */
@@ -49,15 +48,17 @@ struct layer_state {
  * layer comes to that stage, the weight gradients that read it have long been made: they
  * go before input gradients. */
 struct layer_work {
-    float *ln1;                           /* [N][C]  output of ln1; rounded */
-    float *ln2;                           /* [N][C]  output of ln2; rounded */
-    float *gelu;                          /* [N][4C] fp32 only */
-    bf16 *gelu_half;                      /* [N][4C] bf16 only */
-    float *dx;                            /* [N][C]  gradient of the layer's output */
-    float *dmid;                          /* [N][C]  gradient of mid */
-    float *dfc;                           /* [N][4C] */
-    float *datt;                          /* [N][C]  */
-    float *dqkv;                          /* [N][3C] */
+    float *ln1;      /* [N][C]  output of ln1; rounded */
+    float *ln2;      /* [N][C]  output of ln2; rounded */
+    float *gelu;     /* [N][4C] fp32 only */
+    bf16 *gelu_half; /* [N][4C] bf16 only */
+    bf16 *att_half;  /* [N][C]  att of the layer at hand */
+    float *dx;       /* [N][C]  gradient of the layer's output */
+    float *dmid;     /* [N][C]  gradient of mid */
+    float *dfc;      /* [N][4C] fp32 only */
+    float *dfcb;     /* [chunks][4C] bf16 only: sums of dfc's rows before it is rounded */
+    float *datt;     /* [N][C]  */
+    float *dqkv;     /* [N][3C] */
     bf16 *dx_half, *dmid_half;            /* [N][C] */
     bf16 *dfc_half, *dqkv_half;           /* [N][4C], [N][3C] */
     float *dln1w, *dln1b, *dln2w, *dln2b; /* [row_tiles][C] partial sums */
@@ -150,10 +151,10 @@ void backward_final_norm(const struct model *m, size_t c, size_t r);
 void final_norm_weight_grad(const struct model *m, bool accumulate);
 
 /* ---- backward of layer l ---- */
-model_columns backward_fcproj; /* dx, fc -> dfc, gelu */
+model_columns backward_fcproj; /* dx, fc -> dfc, dfcb, gelu */
 /* dmid is the gradient of ln2's output until backward_norm2 makes mid's of it. */
-model_columns backward_fc;      /* dfc -> dmid */
-model_rows backward_norm2;      /* dmid, dx, mid -> dmid, ln2, partial sums */
+model_columns backward_fc; /* dfc -> dmid */
+model_rows backward_norm2; /* dmid, dx, mid, att -> dmid, ln2, att_half, partial sums */
 model_columns backward_attproj; /* dmid -> datt */
 void backward_attention(const struct model *m, size_t l, size_t b, size_t g, float *work);
 /* dx of layer l - 1, of the embedding where l is 0, takes the place of layer l's;
