@@ -37,7 +37,6 @@ enum status sentinels_init(struct engine *e)
         [S_DMID] = {1, chunks},
         [S_DATT] = {1, chunks},
         [S_DQKV] = {1, chunks},
-        [S_LNF] = {1, chunks},
         [S_DLNFW] = {1, chunks},
         [S_LOGITS] = {2, t->vocab_tiles},
         [S_LOSS] = {1, chunks},

@@ -23,15 +23,15 @@ enum sentinel {
     S_ATT,      /* [layer][chunk]  att and lse; in forward att_half too */
     S_MID,      /* [layer][chunk]  mid and the statistics of ln2 */
     S_FC,       /* [layer][chunk] */
-    S_LN1,      /* [0][chunk]    ln1 and partial sums of its gradients */
-    S_LN2,      /* [0][chunk]    the same of ln2 */
+    S_LN1,      /* [0][chunk]      ln1 and partial sums of its gradients; lnf and its
+                   statistics */
+    S_LN2,      /* [0][chunk]      the same of ln2 */
     S_GELU,     /* [0][chunk] */
     S_DX,       /* [0][chunk] */
     S_DFC,      /* [0][chunk] */
     S_DMID,     /* [0][chunk]      and att_half in backward */
     S_DATT,     /* [0][chunk] */
     S_DQKV,     /* [0][chunk] */
-    S_LNF,      /* [0][chunk]      lnf and its statistics */
     S_DLNFW,    /* [0][chunk]      partial sums of lnf's gradients */
     S_LOGITS,   /* [chunk % 2][vocabulary tile] */
     S_LOSS,     /* [0][chunk]      lse and losses of the chunk's rows */

@@ -218,14 +218,14 @@ static void spawn_final_norm(struct engine *e, size_t c)
     needs_param(e, LNFW, 0);
     needs_param(e, LNFB, 0);
     makes(e, S_X, L, c);
-    makes(e, S_LNF, 0, c);
+    makes(e, S_LN1, 0, c);
     spawn_join(e);
     needs(e, S_X, L, c);
-    needs(e, S_LNF, 0, c);
+    needs(e, S_LN1, 0, c);
     spawn_each(e, "final norm", PRIORITY_PATH, do_final_norm,
                &(struct job){.e = e, .work = WORK_FINAL_NORM, .i = c}, tiles.begin,
                tiles.size);
-    makes(e, S_LNF, 0, c);
+    makes(e, S_LN1, 0, c);
     spawn_join(e);
 }
 

@@ -58,7 +58,7 @@ static void spawn_loss(struct engine *e, size_t a, size_t c)
     const struct tiling *t = &e->model.tiling;
 
     for (size_t v = 0; v < t->vocab_tiles; v++) {
-        needs(e, S_LNF, 0, c);
+        needs(e, S_LN1, 0, c);
         needs(e, S_WTE, 0, v);
         makes(e, S_LOGITS, c % 2, v);
         spawn(e, "logits", PRIORITY_PATH, do_logits,
@@ -76,7 +76,7 @@ static void spawn_grad(struct engine *e, size_t a, size_t c)
 
     for (size_t v = 0; v < t->vocab_tiles; v++) {
         needs(e, S_LOSS, 0, c);
-        needs(e, S_LNF, 0, c);
+        needs(e, S_LN1, 0, c);
         makes(e, S_LOGITS, c % 2, v);
         makes(e, S_DLNF, c % 2, v % t->head_lanes);
         makes(e, S_GRAD, slice_index(e, WTE, 0), v);
@@ -102,7 +102,7 @@ static void spawn_final_norm_bwd(struct engine *e, size_t c)
     makes(e, S_DLNFW, 0, c);
     spawn_join(e);
     needs(e, S_X, L, c);
-    needs(e, S_LNF, 0, c);
+    needs(e, S_LN1, 0, c);
     needs(e, S_DX, 0, c);
     needs(e, S_DLNFW, 0, c);
     spawn_each(e, "final norm backward", PRIORITY_PATH, do_final_norm_bwd,

@@ -102,7 +102,6 @@ static void place_all(struct model *m, struct placer *p, struct layer_state *lay
     m->x_last = train ? place_floats(p, N * s->C) : shared.x;
     m->lnf_mean = place_floats(p, N);
     m->lnf_rstd = place_floats(p, N);
-    m->lnf = place_floats(p, N * s->C);
     size_t chunk_rows = min_size(N, m->tiling.chunk_tiles * m->tiling.row_tile);
     int buffers = tiling_max_chunks(N) > 1 ? 2 : 1;
     for (int i = 0; i < buffers; i++)
@@ -118,6 +117,7 @@ static void place_all(struct model *m, struct placer *p, struct layer_state *lay
         m->dlnfb = place_floats(p, row_tiles * s->C);
     }
     place_work(p, &m->work, s->C, N, row_tiles, train, half);
+    m->lnf = m->work.ln1;
 }
 
 size_t model_bytes(const struct shape *s, size_t B, size_t T, bool train, bool half)

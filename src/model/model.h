@@ -74,18 +74,19 @@ struct model {
     const float *params;
     float *grads; /* NULL when the model was made for inference */
 
-    int32_t *positions;               /* [N] */
-    struct layer_state *layers;       /* [L]; entry L-1's output goes to x_last */
-    float *x_last;                    /* [N][C] residual stream after the last layer */
-    float *lnf_mean, *lnf_rstd, *lnf; /* [N], [N], [N][C] rounded */
-    float *dlnfw, *dlnfb;             /* [row_tiles][C] partial sums */
-    float *logits[2];                 /* [chunk rows][Vp]; chunk c uses buffer c % 2.
-                                         Gradients are rounded, tile by tile. Of one
-                                         chunk there is one, of dlnf too */
-    float *dlnf[2];                   /* [head_lanes][chunk rows][C] partial sums */
-    float *stat_max, *stat_sum;       /* [vocab_tiles][N] softmax statistics a tile */
-    float *head_lse;                  /* [N] */
-    float *row_loss;                  /* [N] */
+    int32_t *positions;         /* [N] */
+    struct layer_state *layers; /* [L]; entry L-1's output goes to x_last */
+    float *x_last;              /* [N][C] residual stream after the last layer */
+    float *lnf_mean, *lnf_rstd; /* [N] */
+    float *lnf; /* [N][C] rounded; in the place of work.ln1, which is free by then */
+    float *dlnfw, *dlnfb;       /* [row_tiles][C] partial sums */
+    float *logits[2];           /* [chunk rows][Vp]; chunk c uses buffer c % 2.
+                                   Gradients are rounded, tile by tile. Of one
+                                   chunk there is one, of dlnf too */
+    float *dlnf[2];             /* [head_lanes][chunk rows][C] partial sums */
+    float *stat_max, *stat_sum; /* [vocab_tiles][N] softmax statistics a tile */
+    float *head_lse;            /* [N] */
+    float *row_loss;            /* [N] */
     struct layer_work work;
 };
 
