@@ -83,16 +83,18 @@ MUST_USE enum status trainer_prepare(struct trainer *t);
 /* All ranks are about to do the same: options, shape and data seen from each are equal.
  * COLLECTIVE, agreed. */
 MUST_USE enum status trainer_same_everywhere(struct trainer *t);
-/* Makes the run folder, keeps other runs out of it, and checks that every rank sees it
- * and may write there. COLLECTIVE, agreed. */
-MUST_USE enum status trainer_lock_run(struct trainer *t);
-/* config.ini, metrics.jsonl, a look at the space on disk. COLLECTIVE, agreed. */
-MUST_USE enum status trainer_open_run(struct trainer *t);
 /* With --network: chooses strategy and block size where that was left to a rule. After
  * peak_flops is known. COLLECTIVE, agreed. */
 MUST_USE enum status trainer_choose(struct trainer *t);
 /* What the run is, in a few lines. COLLECTIVE; rank 0 prints. */
 MUST_USE enum status trainer_banner(struct trainer *t);
+
+/* ---- trainer_folder.c ---- */
+/* Makes the run folder, keeps other runs out of it, and checks that every rank sees it
+ * and may write there. COLLECTIVE, agreed. */
+MUST_USE enum status trainer_lock_run(struct trainer *t);
+/* config.ini, metrics.jsonl, a look at the space on disk. COLLECTIVE, agreed. */
+MUST_USE enum status trainer_open_run(struct trainer *t);
 
 /* ---- trainer_save.c ---- */
 struct checkpoint_view trainer_view(struct trainer *t);
