@@ -34,8 +34,6 @@ enum status save_folder(struct save_paths *p, const char *run, uint64_t step, bo
 {
     enum status st = paths_set(p, run, step);
 
-    if (st == ST_OK && first && !file_exists(run))
-        log_warn("%s: the run folder has vanished; it is made anew", run);
     if (st == ST_OK && first)
         st = fault_status("save-begin", p->tmp);
     if (st == ST_OK && first)

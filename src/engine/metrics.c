@@ -102,16 +102,21 @@ static enum status open_lines(struct lines *l)
     return ST_OK;
 }
 
-/* A file that was removed under the run would take all further lines with it. */
-static enum status open_again_if_removed(struct lines *l)
+/* A file that was moved or removed under the run would take all further lines with it. */
+static bool is_in_place(const struct lines *l)
+{
+    struct stat info;
+
+    return l->file && file_exists(l->path) &&
+           (fstat(fileno(l->file), &info) != 0 || info.st_nlink > 0);
+}
+
+static enum status open_again(struct lines *l)
 {
     char folder[PATH_MAX];
-    struct stat info;
     enum status st;
 
-    if (l->file && (fstat(fileno(l->file), &info) != 0 || info.st_nlink > 0))
-        return ST_OK;
-    log_warn("%s was removed; a new one begins here", l->path);
+    log_warn("%s was moved or removed; a new one begins here", l->path);
     if (l->file)
         fclose(l->file);
     l->file = NULL;
@@ -212,8 +217,23 @@ void metrics_close(struct metrics *m)
     free(m);
 }
 
+/* The event files lie beside the numbers and went with them. */
+static enum status bring_back(struct metrics *m, struct lines *l)
+{
+    enum status st;
+
+    if (is_in_place(l))
+        return ST_OK;
+    st = open_again(l);
+    if (st != ST_OK || l != &m->numbers || !m->tensorboard)
+        return st;
+    tensorboard_close(m->tensorboard);
+    m->tensorboard = NULL;
+    return open_tensorboard(m);
+}
+
 /* One line in one write, so that a reader never sees half of one. */
-static enum status write_line(struct lines *l, json_t *object)
+static enum status write_line(struct metrics *m, struct lines *l, json_t *object)
 {
     char *text =
         object ? json_dumps(object, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
@@ -222,7 +242,7 @@ static enum status write_line(struct lines *l, json_t *object)
     json_decref(object);
     if (!text)
         return fail(ST_NOMEM, "%s: no memory for a line", l->path);
-    st = open_again_if_removed(l);
+    st = bring_back(m, l);
     if (st == ST_OK && (fprintf(l->file, "%s\n", text) < 0 || fflush(l->file) != 0))
         st = fail(ST_IO, "%s: cannot write: %s", l->path, strerror(errno));
     free(text);
@@ -255,7 +275,7 @@ enum status metrics_step(struct metrics *m, const struct metrics_step *s)
     if (st != ST_OK)
         return st;
     return write_line(
-        &m->numbers,
+        m, &m->numbers,
         json_pack("{s:I, s:f, s:f, s:f, s:I, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f}",
                   "step", (json_int_t)s->step, "loss", s->loss, "lr", s->lr, "grad_norm",
                   s->grad_norm, "tokens", (json_int_t)s->tokens, "step_s", a->wall_s,
@@ -274,8 +294,9 @@ enum status metrics_eval(struct metrics *m, uint64_t step, double val_loss)
     m->val_loss = val_loss;
     if (st != ST_OK)
         return st;
-    return write_line(&m->numbers, json_pack("{s:I, s:f}", "step", (json_int_t)step,
-                                             "val_loss", val_loss));
+    return write_line(
+        m, &m->numbers,
+        json_pack("{s:I, s:f}", "step", (json_int_t)step, "val_loss", val_loss));
 }
 
 /* ---- events ---- */
@@ -308,7 +329,7 @@ enum status metrics_start(struct metrics *m, const struct metrics_start *s)
                   "library", s->library, "tokens_a_step", s->tokens_a_step, "parameters",
                   s->parameters, "peak_flops", s->peak_flops);
 
-    return write_line(&m->events, with(event("start", s->step), more));
+    return write_line(m, &m->events, with(event("start", s->step), more));
 }
 
 /* One number of every rank's account. */
@@ -334,19 +355,19 @@ enum status metrics_ranks(struct metrics *m, uint64_t step, uint64_t steps,
 
     for (size_t i = 0; i < ACCOUNT_NUMBERS && line; i++)
         line = with(line, json_pack("{s:o}", names[i], column(of_rank, ranks, i)));
-    return write_line(&m->events, line);
+    return write_line(m, &m->events, line);
 }
 
 enum status metrics_end(struct metrics *m, uint64_t step, const char *why)
 {
-    return write_line(&m->events,
+    return write_line(m, &m->events,
                       with(event("end", step), json_pack("{s:s}", "why", why)));
 }
 
 enum status metrics_save(struct metrics *m, uint64_t step, double seconds, double stall_s,
                          uint64_t bytes)
 {
-    return write_line(&m->numbers,
+    return write_line(m, &m->numbers,
                       json_pack("{s:I, s:f, s:f, s:I}", "step", (json_int_t)step,
                                 "save_s", seconds, "save_stall_s", stall_s, "save_bytes",
                                 (json_int_t)bytes));

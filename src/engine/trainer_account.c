@@ -57,14 +57,14 @@ enum status trainer_share_account(struct trainer *t)
     return st;
 }
 
-enum status trainer_note_start(struct trainer *t)
+enum status trainer_note_start(struct trainer *t, uint64_t step)
 {
     const struct engine_options *e = &t->eo;
 
     return metrics_start(
         t->metrics,
         &(struct metrics_start){
-            .step = t->resumed ? t->start.state.step : 0,
+            .step = step,
             .steps = t->steps,
             .ranks = comm_size(t->comm),
             .workers = e->workers,

@@ -36,6 +36,7 @@ struct trainer {
     uint64_t steps;                     /* of the whole run */
     double time_limit_s, stall_limit_s; /* 0: none */
     int lock_fd;                        /* rank 0's lock on the run folder; 0: none */
+    char lock_text[160];                /* what its file says */
     struct saver *saver;
     struct {
         uint64_t step;  /* of the last checkpoint that was begun, or of the start */
@@ -96,6 +97,10 @@ MUST_USE enum status trainer_lock_run(struct trainer *t);
 /* config.ini, metrics.jsonl, a look at the space on disk. COLLECTIVE, agreed. */
 MUST_USE enum status trainer_open_run(struct trainer *t);
 
+/* Before a save: the folder under the run's name is still this run's, or is made anew
+ * with lock and config.ini where there is none. COLLECTIVE, agreed. */
+MUST_USE enum status trainer_keep_run(struct trainer *t);
+
 /* ---- trainer_save.c ---- */
 struct checkpoint_view trainer_view(struct trainer *t);
 /* COLLECTIVE, as all of these; status agreed and told. From the training loop. */
@@ -139,8 +144,8 @@ void trainer_account(struct trainer *t, const struct account *step);
 bool trainer_account_is_due(const struct trainer *t);
 /* Gathers the accounts and starts new ones. COLLECTIVE; status of this rank's file. */
 MUST_USE enum status trainer_share_account(struct trainer *t);
-/* Writes the event; on the rank that has metrics. */
-MUST_USE enum status trainer_note_start(struct trainer *t);
+/* Writes that a process begins at a step; on the rank that has metrics. */
+MUST_USE enum status trainer_note_start(struct trainer *t, uint64_t step);
 
 /* ---- trainer_trace.c ---- */
 /* Begins to record, with --trace. */

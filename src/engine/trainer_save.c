@@ -107,8 +107,11 @@ static enum status begin(struct trainer *t, bool beside)
 
     if (st != ST_OK || t->saved.step == t->state.step)
         return st;
-    /* The update of the step would be due in the next one; it is no time lost here. */
     comm_watch_at(t->comm, t->state.step, STAGE_SAVE);
+    st = trainer_keep_run(t);
+    if (st != ST_OK)
+        return st;
+    /* The update of the step would be due in the next one; it is no time lost here. */
     engine_flush(t->engine);
     t->saved.step = t->state.step;
     t->saved.at_s = clock_s();

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""What is taken away under a run: a shard that is cut, metrics.jsonl, the whole run folder;
-and folders that a run may not use.
+"""What is taken away under a run: a shard that is cut, metrics.jsonl, the whole run
+folder, which may be moved, too; and folders that a run may not use.
 """
 import os
 import re
@@ -14,9 +14,10 @@ from harness import *  # noqa: E402,F403
 from kill import Job, steps_done, text_of, train, wait_for_steps, wait_for_text  # noqa: E402
 
 RANKS = 1 if SERIAL else 2
+STEPS = 1500
 
 
-def under_a_run(name, change, then, steps=4000, code=0, extra=()):
+def under_a_run(name, change, then, steps=STEPS, code=0, extra=()):
     """change(out) while steps are done; then(out, text) complains."""
     out = os.path.join(TMP, name)
     path = out + ".log"
@@ -55,9 +56,9 @@ def cut_is_told(out, text):
 
 def metrics_go_on(out, text):
     steps = [m["step"] for m in metrics(out) if "loss" in m]
-    bad = [] if steps and steps == list(range(steps[0], 4001)) and steps[0] > 1 else [
+    bad = [] if steps and steps == list(range(steps[0], STEPS + 1)) and steps[0] > 1 else [
         "metrics.jsonl holds steps %s .. %s" % (steps[:1], steps[-1:])]
-    if text.count("metrics.jsonl was removed") != 1:
+    if text.count("metrics.jsonl was moved or removed") != 1:
         bad.append("needs one warning")
     return bad
 
@@ -67,9 +68,50 @@ def remove_folder(out, data):
     shutil.rmtree(out + ".gone")
 
 
+def is_a_run(out):
+    """Lock, options and a start are there as in a folder made by a new run."""
+    bad = ["%s: no %s" % (out, name) for name in ("lock", "config.ini", "events.jsonl")
+           if not os.path.exists(os.path.join(out, name))]
+    if not bad:
+        with open(os.path.join(out, "config.ini")) as f:
+            bad += [] if "steps = %d" % STEPS in f.read() else ["config.ini is not this run's"]
+        with open(os.path.join(out, "events.jsonl")) as f:
+            bad += [] if '"event":"start"' in f.read() else ["no start among the events"]
+    return bad
+
+
 def folder_is_back(out, text):
-    bad = [] if checkpoints(out) == ["step-004000"] else ["checkpoints %s" % checkpoints(out)]
-    return bad + metrics_go_on(out, text)
+    bad = [] if checkpoints(out) == ["step-%06d" % STEPS] else ["checkpoints %s" % checkpoints(out)]
+    return bad + is_a_run(out) + metrics_go_on(out, text)
+
+
+def move_folder(out, data):
+    os.rename(out, out + ".moved")
+
+
+def both_are_whole(out, text):
+    """What was written before is where it was moved to; nothing is missing or twice."""
+    steps = [m["step"] for folder in (out + ".moved", out) for m in metrics(folder)
+             if "loss" in m]
+    bad = folder_is_back(out, text) + is_a_run(out + ".moved")
+    return bad + ([] if steps == list(range(1, STEPS + 1)) else ["steps %s" % steps])
+
+
+def take_the_name(out, data):
+    """Another run's folder comes to the old name."""
+    move_folder(out, data)
+    write(os.path.join(out, "lock"), b"host elsewhere, pid 1, 2.5\n")
+    write(os.path.join(out, "checkpoints", "latest"), b"step-000001\n")
+
+
+def others_are_left_alone(out, text):
+    lines = [line for line in text.splitlines() if "error:" in line]
+    bad = [] if len(lines) == 1 and "%s: found another folder" % out in lines[0] else [
+        "error lines: %s" % lines]
+    if os.listdir(os.path.join(out, "checkpoints")) != ["latest"] or os.path.exists(
+            os.path.join(out, "config.ini")):
+        bad.append("the other folder was written to: %s" % sorted(tree(out)))
+    return bad + is_a_run(out + ".moved")
 
 
 def busy_folder():
@@ -129,6 +171,10 @@ def main():
             metrics_go_on, extra=rare)),
         ("run-folder-removed", lambda: under_a_run(
             "folder", remove_folder, folder_is_back, extra=rare)),
+        ("run-folder-moved", lambda: under_a_run(
+            "moving", move_folder, both_are_whole, extra=rare)),
+        ("run-folder-replaced", lambda: under_a_run(
+            "replaced", take_the_name, others_are_left_alone, code=1, extra=rare)),
         ("folder-in-use", busy_folder),
         ("no-permission", lambda: unusable("locked", [""], "locked.*Permission denied")),
         ("no-permission-below", lambda: unusable(
