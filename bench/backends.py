@@ -29,10 +29,19 @@ def figures(command, folder):
         return json.load(f)
 
 
-def one_round(args, builds, folder, alone, together):
+def named_build(text):
+    name, equals, weft = text.partition("=")
+    if not (name and equals and weft):
+        raise argparse.ArgumentTypeError(f"found '{text}', needs NAME=WEFT")
+    if not os.access(weft, os.X_OK):
+        raise argparse.ArgumentTypeError(f"{name}: found no program '{weft}'")
+    return name, weft
+
+
+def one_round(args, folder, alone, together):
     model = ["--model", args.model, "--batch", str(args.batch), "--seq", str(args.seq), "--steps",
              str(args.steps), "--quiet"]
-    for name, weft in builds:
+    for name, weft in args.build:
         step = figures([weft, "bench", "step", "--threads", str(args.threads), *model], folder)
         alone.setdefault(name, []).append(
             {"step": step["step_s"], "cpu": step["cpu_s"],
@@ -64,7 +73,8 @@ def table(found, columns):
 
 def main():
     p = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
-    p.add_argument("--build", action="append", required=True, metavar="NAME=WEFT")
+    p.add_argument("--build", action="append", required=True, type=named_build,
+                   metavar="NAME=WEFT")
     p.add_argument("--launch", default="mpirun --bind-to core -n 2")
     p.add_argument("--model", default="L=4,H=8,C=512,T=256,V=7424")
     p.add_argument("--batch", type=int, default=2)
@@ -74,11 +84,10 @@ def main():
     p.add_argument("--steps", type=int, default=5)
     p.add_argument("--rounds", type=int, default=5)
     args = p.parse_args()
-    builds = [build.split("=", maxsplit=1) for build in args.build]
     alone, together = {}, {}
     with tempfile.TemporaryDirectory() as folder:
         for i in range(args.rounds):
-            ranks = one_round(args, builds, folder, alone, together)
+            ranks = one_round(args, folder, alone, together)
             print(f"round {i + 1} of {args.rounds} is over", file=sys.stderr, flush=True)
     print(f"{args.model}, B={args.batch} T={args.seq}; one rank, {args.threads} workers:\n")
     print(table(alone, {"step": ("step s", ".4f"), "cpu": ("CPU s", ".4f"),

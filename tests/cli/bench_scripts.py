@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
 """The drivers in bench/ do what they say on this machine: scaling scripts with each way to
-start ranks (Slurm's by a stand-in for srun), and update.py on a host file.
+start ranks (Slurm's by a stand-in for srun), update.py on a host file, and backends.py.
 
 Needs WEFT (the program), WEFT_TMP (a scratch folder) and an mpirun.
 """
@@ -135,6 +135,39 @@ class Scripts(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertRegex(done.stdout, r"(?m)^\| 2 \| \d+ \|")
         self.assertRegex(done.stdout, r"median: [\d.]+ times as fast as without a cache")
+
+    def test_backends(self):
+        """One build under two names: the same rows and tasks twice."""
+        done = run([sys.executable, ROOT / "bench" / "backends.py", "--build", f"one={WEFT}",
+                    "--build", f"other={WEFT}", "--launch", f"{MPIRUN} 2", *MODEL, "--seq", 32,
+                    "--threads", 1, "--steps", 1, "--rounds", 2])
+        self.assertEqual(done.returncode, 0, done.stderr)
+        rows = {}
+        for line in done.stdout.splitlines():
+            cells = [cell.strip() for cell in line.split("|")[1:-1]]
+            if cells and cells[0].startswith("o"):
+                rows[cells[0]] = cells[1:]
+        self.assertEqual(list(rows), ["one", "other"] + [
+            f"{name}, {engine}" for name in ("one", "other")
+            for engine in ("direct", "collective")])
+        for name, cells in rows.items():
+            self.assertGreater(float(cells[0]), 0, name)
+            self.assertRegex(cells[1], r"^[\d.]+ \[[\d.]+, [\d.]+\]$")
+        for name in ("one", "one, direct"):
+            self.assertEqual(rows[name][1], "1.000 [1.000, 1.000]")
+        self.assertEqual(rows["one"][3], rows["other"][3])  # tasks
+        self.assertIn("2 ranks, ", done.stdout)
+
+    def test_backends_errors(self):
+        for build, pattern in ((WEFT, "needs NAME=WEFT"),
+                               (f"none={TMP}/none", f"none: found no program '{TMP}/none'"),
+                               ("false=/bin/false", "/bin/false bench step")):
+            with self.subTest(build):
+                done = run([sys.executable, ROOT / "bench" / "backends.py", "--build", build])
+                self.assertNotEqual(done.returncode, 0)
+                self.assertIn(pattern, done.stderr)
+                self.assertNotIn("Traceback", done.stderr)
+                self.assertEqual(done.stdout, "")
 
     @unittest.skipUnless(OPEN_MPI, "needs Open MPI's mpirun")
     def test_update(self):
