@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* gemm_onednn.c - matrix products by oneDNN's row-major dnnl_sgemm.
+/* gemm_onednn.c - matrix products by oneDNN's row-major dnnl_sgemm, and by our own where
+ * it would have to transpose an operand and the CPU has AVX-512 (docs/decisions/012).
  *
  * Inside a parallel region oneDNN uses one thread by itself. Elsewhere it asks the OpenMP
  * runtime for the calling thread's number of threads, so that number is set to one
@@ -7,7 +8,7 @@
  * libgomp; a program linked to libomp makes both use libomp), so its two functions are
  * looked up where oneDNN finds them, in the program's global scope.
  */
-#include "kernels/kernels.h"
+#include "kernels/gemm_own.h"
 
 #include <dlfcn.h>
 #include <stdio.h>
@@ -17,12 +18,14 @@
 
 static int (*runtime_threads)(void);
 static void (*runtime_set_threads)(int);
+static enum isa own = ISA_GENERIC;
 
 void gemm_init(void)
 {
     void *get = dlsym(RTLD_DEFAULT, "omp_get_max_threads");
     void *set = dlsym(RTLD_DEFAULT, "omp_set_num_threads");
 
+    own = gemm_own_isa();
     if (!get || !set) /* a oneDNN without OpenMP */
         return;
     memcpy(&runtime_set_threads, &set, sizeof set);
@@ -51,6 +54,10 @@ void gemm(bool ta, bool tb, size_t m, size_t n, size_t k, const float *A, size_t
     dnnl_status_t status;
     int threads = 1;
 
+    if (own == ISA_AVX512 && (ta || tb)) {
+        gemm_own(own, ta, tb, m, n, k, A, lda, B, ldb, beta, C, ldc);
+        return;
+    }
     if (m == 0 || n == 0 || k == 0) {
         scale_only(m, n, beta, C, ldc);
         return;

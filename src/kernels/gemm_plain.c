@@ -1,25 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /* gemm_plain.c - matrix products without a library, for builds that have none. */
-#include "kernels/dispatch.h"
-#include "kernels/gemm_plain.h"
+#include "kernels/gemm_own.h"
 
-#include <stdlib.h>
-
-static product_fn *product = product_generic;
+static enum isa isa = ISA_GENERIC;
 
 void gemm_init(void)
 {
-    static product_fn *const products[ISA_COUNT] = {
-        [ISA_GENERIC] = product_generic,
-#ifdef WEFT_KERNELS_X86
-        [ISA_AVX2] = product_avx2,
-        [ISA_AVX512] = product_avx512,
-#endif
-    };
-    const char *name = getenv("WEFT_ISA");
-    enum isa isa = name && *name ? isa_find(name) : isa_best();
-
-    product = products[isa < ISA_COUNT ? isa : isa_best()];
+    isa = gemm_own_isa();
 }
 
 const char *gemm_library(void)
@@ -30,20 +17,5 @@ const char *gemm_library(void)
 void gemm(bool ta, bool tb, size_t m, size_t n, size_t k, const float *A, size_t lda,
           const float *B, size_t ldb, float beta, float *C, size_t ldc)
 {
-    const struct product p = {
-        .m = m,
-        .n = n,
-        .k = k,
-        .A = A,
-        .B = B,
-        .C = C,
-        .ldc = ldc,
-        .a_row = ta ? 1 : lda,
-        .a_k = ta ? lda : 1,
-        .b_k = tb ? 1 : ldb,
-        .b_column = tb ? ldb : 1,
-        .add = beta != 0.0f,
-    };
-
-    product(&p);
+    gemm_own(isa, ta, tb, m, n, k, A, lda, B, ldb, beta, C, ldc);
 }

@@ -1,0 +1,390 @@
+/* SPDX-License-Identifier: MIT */
+/* gemm_own_isa.c - blocked matrix products.
+ *
+ * op(B) is taken in panels of three vectors of columns and DEPTH rows, which lie packed
+ * in the first caches while all rows of C pass: eight at a time, so that 24 sums stay in
+ * registers and each number of A is used three times. Rows of A are read where they lie;
+ * columns, which are far apart, are packed before. While a panel is multiplied the next
+ * one is fetched from memory, line by line between the sums, and so are the rows of C
+ * that come next: without that a third of the time is waiting.
+ *
+ * Each element of C is summed in one accumulator a block of DEPTH, k ascending, and
+ * blocks are added in ascending order: its bits depend on k alone.
+ */
+#include "kernels/gemm_own.h"
+#include "kernels/isa.h"
+
+#include "base/memory.h"
+
+#if VEC_ELEMS == 16
+#    include <immintrin.h>
+enum { ROWS = 8 };
+#else
+enum { ROWS = 4 };
+#endif
+
+enum {
+    VECS = 3,
+    PANEL = VECS * VEC_ELEMS,
+    DEPTH = 384,
+    LEFT = 96 * 1024, /* numbers of A packed at a time: they share the second cache with
+                         what comes from memory */
+    LINE = CACHE_LINE / sizeof(float)
+};
+
+/* Sums stay in registers only where every loop over them is unrolled, and the loop over k
+ * is not: several k at a time need registers that are not there. */
+#define UNROLLED                                                                         \
+    _Pragma("GCC unroll 8") for
+
+/* ---- packing ---- */
+
+#if VEC_ELEMS == 16
+/* to[k][c] = from[c][k], 16 x 16: four times four rows' quarters are loaded into the
+ * quarters of four vectors, which are then transposed in place. */
+static void transpose_square(float *restrict to, const float *restrict from, size_t ld)
+{
+    for (size_t k = 0; k < 16; k += 4) {
+        __m512 quarter[4];
+
+        for (size_t r = 0; r < 4; r++) {
+            const float *row = from + r * ld + k;
+            __m512 v = _mm512_castps128_ps512(_mm_loadu_ps(row));
+
+            v = _mm512_insertf32x4(v, _mm_loadu_ps(row + 4 * ld), 1);
+            v = _mm512_insertf32x4(v, _mm_loadu_ps(row + 8 * ld), 2);
+            quarter[r] = _mm512_insertf32x4(v, _mm_loadu_ps(row + 12 * ld), 3);
+        }
+        const __m512d low01 =
+                          _mm512_castps_pd(_mm512_unpacklo_ps(quarter[0], quarter[1])),
+                      low23 =
+                          _mm512_castps_pd(_mm512_unpacklo_ps(quarter[2], quarter[3])),
+                      high01 =
+                          _mm512_castps_pd(_mm512_unpackhi_ps(quarter[0], quarter[1])),
+                      high23 =
+                          _mm512_castps_pd(_mm512_unpackhi_ps(quarter[2], quarter[3]));
+
+        _mm512_storeu_pd(to + k * PANEL, _mm512_unpacklo_pd(low01, low23));
+        _mm512_storeu_pd(to + (k + 1) * PANEL, _mm512_unpackhi_pd(low01, low23));
+        _mm512_storeu_pd(to + (k + 2) * PANEL, _mm512_unpacklo_pd(high01, high23));
+        _mm512_storeu_pd(to + (k + 3) * PANEL, _mm512_unpackhi_pd(high01, high23));
+    }
+}
+#else
+static void transpose_square(float *restrict to, const float *restrict from, size_t ld)
+{
+    for (size_t c = 0; c < VEC_ELEMS; c++)
+        for (size_t k = 0; k < VEC_ELEMS; k++)
+            to[k * PANEL + c] = from[c * ld + k];
+}
+#endif
+
+/* A panel of `columns` columns whose numbers of one column are side by side. */
+static void pack_columns(float *restrict to, const float *restrict from, size_t ld,
+                         size_t columns, size_t depth)
+{
+    const size_t squares = depth / VEC_ELEMS * VEC_ELEMS;
+
+    if (columns < PANEL)
+        memset(to, 0, depth * PANEL * sizeof *to);
+    for (size_t c = 0; c < columns; c += VEC_ELEMS, from += VEC_ELEMS * ld) {
+        const size_t width = min_size(VEC_ELEMS, columns - c);
+
+        if (width == VEC_ELEMS)
+            for (size_t k = 0; k < squares; k += VEC_ELEMS)
+                transpose_square(to + k * PANEL + c, from + k, ld);
+        for (size_t k = width == VEC_ELEMS ? squares : 0; k < depth; k++)
+            for (size_t i = 0; i < width; i++)
+                to[k * PANEL + c + i] = from[i * ld + k];
+    }
+}
+
+/* One whose numbers of one row are side by side. */
+static void pack_rows(float *restrict to, const float *restrict from, size_t ld,
+                      size_t columns, size_t depth)
+{
+    memset(to, 0, depth * PANEL * sizeof *to);
+    for (size_t k = 0; k < depth; k++)
+        memcpy(to + k * PANEL, from + k * ld, columns * sizeof *to);
+}
+
+/* Columns of A as groups of ROWS: number k of column i of a group is at [k * ROWS + i].
+ */
+static void pack_left(float *restrict to, const float *restrict from, size_t ld,
+                      size_t rows, size_t depth)
+{
+    for (size_t i = 0; i < rows; i += ROWS, from += ROWS) {
+        const size_t height = min_size(ROWS, rows - i);
+
+        for (size_t k = 0; k < depth; k++, to += ROWS) {
+            if (height == ROWS)
+                memcpy(to, from + k * ld, ROWS * sizeof *to);
+            else
+                memcpy(to, from + k * ld, height * sizeof *to);
+        }
+    }
+}
+
+/* ---- fetching ahead ---- */
+
+/* What memory is fetched next: `beside` lines at a time, then those `step` bytes on;
+ * after `turn` times it goes back by `back` bytes. */
+struct ahead {
+    const char *at;
+    size_t beside, beside_step, step;
+    size_t turn, done;
+    ptrdiff_t back;
+    size_t left; /* times */
+};
+
+KERNEL_INLINE void fetch(struct ahead *a)
+{
+    if (a->left == 0)
+        return;
+    for (size_t i = 0; i < a->beside; i++)
+        __builtin_prefetch(a->at + i * a->beside_step, 0, 2);
+    a->at += a->step;
+    a->left--;
+    if (++a->done == a->turn) {
+        a->at -= a->back;
+        a->done = 0;
+    }
+}
+
+/* A panel as it lies in B: all lines of a row at a time, or two columns' lines. */
+static struct ahead ahead_of(const struct product *p, size_t k, size_t depth, size_t j)
+{
+    const float *from = p->B + k * p->b_k + j * p->b_column;
+    const size_t columns = min_size(PANEL, p->n - j), line = CACHE_LINE;
+
+    if (p->b_column == 1)
+        return (struct ahead){.at = (const char *)from,
+                              .beside = ceil_div(columns, LINE),
+                              .beside_step = line,
+                              .step = p->b_k * sizeof *from,
+                              .left = depth};
+    const size_t step = p->b_column * sizeof *from, turn = ceil_div(columns, 2);
+
+    return (struct ahead){.at = (const char *)from,
+                          .beside = 2,
+                          .beside_step = step,
+                          .step = 2 * step,
+                          .turn = turn,
+                          .back = (ptrdiff_t)(2 * step * turn) - CACHE_LINE,
+                          .left = turn * ceil_div(depth, LINE)};
+}
+
+/* ---- the register tile ---- */
+
+struct tile {
+    const float *left; /* row i of k: [i * left_row + k], or packed: [k * ROWS + i] */
+    size_t left_row;
+    const float *right; /* [k * right_k], PANEL numbers each */
+    size_t right_k;
+    float *keep; /* where the panel is stored while it is read */
+    size_t depth;
+    float *C;
+    size_t ldc;
+    bool add;
+    const float *next_C; /* the rows that come next */
+};
+
+KERNEL_INLINE void tile_sums(const struct tile *t, struct ahead *ahead, const size_t rows,
+                             const size_t vecs, const bool packed, const bool keep)
+{
+    const float *left = t->left, *right = t->right, *next_C = t->next_C;
+    float *kept = t->keep;
+    vec acc[ROWS][VECS];
+
+    UNROLLED(size_t i = 0; i < rows; i++)
+    UNROLLED(size_t v = 0; v < vecs; v++)
+    acc[i][v] = (vec){0};
+    for (size_t k = 0; k < t->depth; k += LINE) {
+        const size_t count = min_size(LINE, t->depth - k);
+
+        fetch(ahead);
+        UNROLLED(size_t v = 0; v < vecs; v++)
+        __builtin_prefetch(next_C + v * VEC_ELEMS, 1, 2);
+        next_C += t->ldc;
+#pragma GCC unroll 1
+        for (size_t w = 0; w < count; w++) {
+            vec column[VECS];
+
+            UNROLLED(size_t v = 0; v < vecs; v++)
+            {
+                column[v] = vec_load(right + v * VEC_ELEMS);
+                if (keep)
+                    vec_store(kept + v * VEC_ELEMS, column[v]);
+            }
+            UNROLLED(size_t i = 0; i < rows; i++)
+            {
+                vec row = vec_splat(packed ? left[i] : left[i * t->left_row + w]);
+
+                UNROLLED(size_t v = 0; v < vecs; v++)
+                acc[i][v] += row * column[v];
+            }
+            right += t->right_k;
+            if (keep)
+                kept += PANEL;
+            if (packed)
+                left += ROWS;
+        }
+        if (!packed)
+            left += LINE;
+    }
+    UNROLLED(size_t i = 0; i < rows; i++)
+    UNROLLED(size_t v = 0; v < vecs; v++)
+    {
+        float *to = t->C + i * t->ldc + v * VEC_ELEMS;
+
+        vec_store(to, t->add ? vec_load(to) + acc[i][v] : acc[i][v]);
+    }
+}
+
+/* The compiler needs to know the numbers of rows and of vectors. */
+KERNEL_INLINE void tile_vecs(const struct tile *t, struct ahead *ahead, const size_t rows,
+                             size_t vecs, const bool packed)
+{
+    if (t->keep)
+        tile_sums(t, ahead, rows, VECS, packed, true);
+    else if (vecs == 3)
+        tile_sums(t, ahead, rows, 3, packed, false);
+    else if (vecs == 2)
+        tile_sums(t, ahead, rows, 2, packed, false);
+    else
+        tile_sums(t, ahead, rows, 1, packed, false);
+}
+
+static void tile(const struct tile *t, struct ahead *ahead, size_t rows, size_t vecs,
+                 bool packed)
+{
+#define TILE_CASE(n)                                                                     \
+    case n:                                                                              \
+        if (packed)                                                                      \
+            tile_vecs(t, ahead, n, vecs, true);                                          \
+        else                                                                             \
+            tile_vecs(t, ahead, n, vecs, false);                                         \
+        break;
+    switch (rows) {
+        TILE_CASE(1)
+        TILE_CASE(2)
+        TILE_CASE(4)
+#if VEC_ELEMS == 16
+        TILE_CASE(8)
+#endif
+    }
+#undef TILE_CASE
+}
+
+/* The most rows, a power of two, that a tile of `left` rows has. */
+static size_t tile_rows(size_t left)
+{
+    size_t rows = ROWS;
+
+    while (rows > left)
+        rows /= 2;
+    return rows;
+}
+
+/* A tile that ends in the middle of a vector: its sums go by a place of their own. */
+static void tile_beside(struct tile t, struct ahead *ahead, size_t rows, size_t columns,
+                        bool packed)
+{
+    _Alignas(64) float sums[ROWS * PANEL];
+    struct tile beside = t;
+
+    beside.C = sums;
+    beside.ldc = PANEL;
+    beside.add = false;
+    beside.next_C = sums;
+    tile(&beside, ahead, rows, ceil_div(columns, VEC_ELEMS), packed);
+    for (size_t i = 0; i < rows; i++)
+        for (size_t c = 0; c < columns; c++) {
+            float *to = t.C + i * t.ldc + c;
+
+            *to = sums[i * PANEL + c] + (t.add ? *to : 0.0f);
+        }
+}
+
+/* ---- the product ---- */
+
+/* A block of op(A) against op(B), and what they are packed into. */
+struct block {
+    size_t k, depth;
+    size_t row, rows;
+    float *left, *panel;
+};
+
+static void multiply_panel(const struct product *p, const struct block *b, size_t j)
+{
+    const size_t columns = min_size(PANEL, p->n - j), end = b->row + b->rows;
+    const bool packed = p->a_k != 1, whole = columns == PANEL;
+    const float *B = p->B + b->k * p->b_k + j * p->b_column;
+    struct ahead ahead = {0};
+    bool keep = whole && p->b_column == 1;
+
+    if (j + PANEL < p->n)
+        ahead = ahead_of(p, b->k, b->depth, j + PANEL);
+    if (p->b_column != 1)
+        pack_columns(b->panel, B, p->b_column, columns, b->depth);
+    else if (!keep)
+        pack_rows(b->panel, B, p->b_k, columns, b->depth);
+    for (size_t i = b->row, rows; i < end; i += rows) {
+        rows = tile_rows(end - i);
+
+        const size_t at = i - b->row;
+        float *C = p->C + i * p->ldc + j;
+        struct tile t = {
+            .left = packed ? b->left + at / ROWS * ROWS * b->depth + at % ROWS
+                           : p->A + i * p->a_row + b->k,
+            .left_row = p->a_row,
+            .right = keep ? B : b->panel,
+            .right_k = keep ? p->b_k : PANEL,
+            .keep = keep ? b->panel : NULL,
+            .depth = b->depth,
+            .C = C,
+            .ldc = p->ldc,
+            .add = p->add || b->k > 0,
+            .next_C = i + rows < end
+                          ? C + rows * p->ldc
+                          : p->C + b->row * p->ldc + (j + PANEL < p->n ? j + PANEL : j),
+        };
+
+        if (columns % VEC_ELEMS == 0)
+            tile(&t, &ahead, rows, columns / VEC_ELEMS, packed);
+        else
+            tile_beside(t, &ahead, rows, columns, packed);
+        keep = false;
+    }
+}
+
+static void multiply_block(const struct product *p, struct block *b)
+{
+    const size_t most = LEFT / max_size(b->depth, 1) / ROWS * ROWS;
+
+    for (b->row = 0; b->row < p->m; b->row += b->rows) {
+        b->rows = p->m - b->row;
+        if (p->a_k != 1) {
+            b->rows = min_size(b->rows, most);
+            pack_left(b->left, p->A + b->row + b->k * p->a_k, p->a_k, b->rows, b->depth);
+        }
+        for (size_t j = 0; j < p->n; j += PANEL)
+            multiply_panel(p, b, j);
+    }
+}
+
+void KERNEL(product)(const struct product *p)
+{
+    _Alignas(64) float left[LEFT], panel[DEPTH * PANEL];
+    const size_t blocks = max_size(ceil_div(p->k, DEPTH), 1),
+                 depth = round_up(ceil_div(p->k, blocks), LINE);
+
+    for (size_t k = 0; k == 0 || k < p->k; k += depth) {
+        struct block b = {
+            .k = k, .depth = min_size(depth, p->k - k), .left = left, .panel = panel};
+
+        multiply_block(p, &b);
+        if (p->k == 0)
+            break;
+    }
+}
