@@ -151,18 +151,19 @@ KERNEL_INLINE void fetch(struct ahead *a)
     }
 }
 
-/* A panel as it lies in B: all lines of a row at a time, or two columns' lines. */
+/* Columns j .. of rows k .. as they lie in B: all lines of a row at a time, or two
+ * columns' lines. Nothing where B has ended. */
 static struct ahead ahead_of(const struct product *p, size_t k, size_t depth, size_t j)
 {
+    const size_t rows = min_size(depth, p->k - k), columns = min_size(PANEL, p->n - j);
     const float *from = p->B + k * p->b_k + j * p->b_column;
-    const size_t columns = min_size(PANEL, p->n - j), line = CACHE_LINE;
 
     if (p->b_column == 1)
         return (struct ahead){.at = (const char *)from,
                               .beside = ceil_div(columns, LINE),
-                              .beside_step = line,
+                              .beside_step = CACHE_LINE,
                               .step = p->b_k * sizeof *from,
-                              .left = depth};
+                              .left = rows};
     const size_t step = p->b_column * sizeof *from, turn = ceil_div(columns, 2);
 
     return (struct ahead){.at = (const char *)from,
@@ -171,7 +172,7 @@ static struct ahead ahead_of(const struct product *p, size_t k, size_t depth, si
                           .step = 2 * step,
                           .turn = turn,
                           .back = (ptrdiff_t)(2 * step * turn) - CACHE_LINE,
-                          .left = turn * ceil_div(depth, LINE)};
+                          .left = turn * ceil_div(rows, LINE)};
 }
 
 /* ---- the register tile ---- */
@@ -325,6 +326,8 @@ static void multiply_panel(const struct product *p, const struct block *b, size_
 
     if (j + PANEL < p->n)
         ahead = ahead_of(p, b->k, b->depth, j + PANEL);
+    else if (b->k + b->depth < p->k)
+        ahead = ahead_of(p, b->k + b->depth, b->depth, 0);
     if (p->b_column != 1)
         pack_columns(b->panel, B, p->b_column, columns, b->depth);
     else if (!keep)
