@@ -4,7 +4,7 @@
  * Their threads are turned off by the library's own call where it has one that we know
  * (OpenBLAS, BLIS); the reference CBLAS has no threads.
  */
-#include "kernels/kernels.h"
+#include "kernels/gemm_own.h"
 
 #include <dlfcn.h>
 #include <limits.h>
@@ -53,4 +53,9 @@ void gemm(bool ta, bool tb, size_t m, size_t n, size_t k, const float *A, size_t
     cblas_sgemm(CblasRowMajor, ta ? CblasTrans : CblasNoTrans,
                 tb ? CblasTrans : CblasNoTrans, dimension(m), dimension(n), dimension(k),
                 1.0f, A, dimension(lda), B, dimension(ldb), beta, C, dimension(ldc));
+}
+
+void gemm_linear(const struct kernels *k, const struct linear *l)
+{
+    gemm_linear_apart(k, l);
 }

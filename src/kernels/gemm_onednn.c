@@ -34,10 +34,11 @@ void gemm_init(void)
 
 const char *gemm_library(void)
 {
-    static char name[32];
+    static char name[48];
     const dnnl_version_t *v = dnnl_version();
 
-    snprintf(name, sizeof name, "oneDNN %d.%d.%d", v->major, v->minor, v->patch);
+    snprintf(name, sizeof name, "oneDNN %d.%d.%d%s", v->major, v->minor, v->patch,
+             own == ISA_AVX512 ? " and own" : "");
     return name;
 }
 
@@ -75,4 +76,12 @@ void gemm(bool ta, bool tb, size_t m, size_t n, size_t k, const float *A, size_t
         bug("oneDNN refused a matrix product (status %d): %s%s m %zu n %zu k %zu lda %zu "
             "ldb %zu ldc %zu",
             (int)status, ta ? "T" : "N", tb ? "T" : "N", m, n, k, lda, ldb, ldc);
+}
+
+void gemm_linear(const struct kernels *k, const struct linear *l)
+{
+    if (own == ISA_AVX512)
+        gemm_own_linear(own, l);
+    else
+        gemm_linear_apart(k, l);
 }

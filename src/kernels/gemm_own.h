@@ -15,7 +15,8 @@ struct product {
     size_t a_row, a_k, b_k, b_column;
     float *C;
     size_t ldc;
-    bool add;
+    const float *bias, *add; /* [n], [m][n], or NULL */
+    size_t ldadd;
 };
 
 typedef void product_fn(const struct product *p);
@@ -30,5 +31,10 @@ enum isa gemm_own_isa(void);
 void gemm_own(enum isa isa, bool ta, bool tb, size_t m, size_t n, size_t k,
               const float *A, size_t lda, const float *B, size_t ldb, float beta,
               float *C, size_t ldc);
+
+void gemm_own_linear(enum isa isa, const struct linear *l);
+
+/* gemm_linear() for a library that only multiplies. */
+void gemm_linear_apart(const struct kernels *k, const struct linear *l);
 
 #endif

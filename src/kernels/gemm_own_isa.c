@@ -186,14 +186,16 @@ struct tile {
     size_t depth;
     float *C;
     size_t ldc;
-    bool add;
-    const float *next_C; /* the rows that come next */
+    const float *bias, *add; /* what is added to the sums, or NULL */
+    size_t ldadd;
+    const float *next_C, *next_add; /* the rows that come next */
 };
 
 KERNEL_INLINE void tile_sums(const struct tile *t, struct ahead *ahead, const size_t rows,
                              const size_t vecs, const bool packed, const bool keep)
 {
-    const float *left = t->left, *right = t->right, *next_C = t->next_C;
+    const float *left = t->left, *right = t->right;
+    const float *next_C = t->next_C, *next_add = t->next_add;
     float *kept = t->keep;
     vec acc[ROWS][VECS];
 
@@ -205,8 +207,12 @@ KERNEL_INLINE void tile_sums(const struct tile *t, struct ahead *ahead, const si
 
         fetch(ahead);
         UNROLLED(size_t v = 0; v < vecs; v++)
-        __builtin_prefetch(next_C + v * VEC_ELEMS, 1, 2);
+        {
+            __builtin_prefetch(next_C + v * VEC_ELEMS, 1, 2);
+            __builtin_prefetch(next_add + v * VEC_ELEMS, 0, 2);
+        }
         next_C += t->ldc;
+        next_add += t->ldadd;
 #pragma GCC unroll 1
         for (size_t w = 0; w < count; w++) {
             vec column[VECS];
@@ -233,13 +239,21 @@ KERNEL_INLINE void tile_sums(const struct tile *t, struct ahead *ahead, const si
         if (!packed)
             left += LINE;
     }
+    if (t->bias)
+        UNROLLED(size_t v = 0; v < vecs; v++)
+        {
+            const vec bias = vec_load(t->bias + v * VEC_ELEMS);
+
+            UNROLLED(size_t i = 0; i < rows; i++)
+            acc[i][v] += bias;
+        }
+    if (t->add)
+        UNROLLED(size_t i = 0; i < rows; i++)
+    UNROLLED(size_t v = 0; v < vecs; v++)
+    acc[i][v] += vec_load(t->add + i * t->ldadd + v * VEC_ELEMS);
     UNROLLED(size_t i = 0; i < rows; i++)
     UNROLLED(size_t v = 0; v < vecs; v++)
-    {
-        float *to = t->C + i * t->ldc + v * VEC_ELEMS;
-
-        vec_store(to, t->add ? vec_load(to) + acc[i][v] : acc[i][v]);
-    }
+    vec_store(t->C + i * t->ldc + v * VEC_ELEMS, acc[i][v]);
 }
 
 /* The compiler needs to know the numbers of rows and of vectors. */
@@ -296,14 +310,18 @@ static void tile_beside(struct tile t, struct ahead *ahead, size_t rows, size_t 
 
     beside.C = sums;
     beside.ldc = PANEL;
-    beside.add = false;
-    beside.next_C = sums;
+    beside.bias = beside.add = NULL;
+    beside.next_C = beside.next_add = sums;
     tile(&beside, ahead, rows, ceil_div(columns, VEC_ELEMS), packed);
     for (size_t i = 0; i < rows; i++)
         for (size_t c = 0; c < columns; c++) {
-            float *to = t.C + i * t.ldc + c;
+            float sum = sums[i * PANEL + c];
 
-            *to = sums[i * PANEL + c] + (t.add ? *to : 0.0f);
+            if (t.bias)
+                sum += t.bias[c];
+            if (t.add)
+                sum += t.add[i * t.ldadd + c];
+            t.C[i * t.ldc + c] = sum;
         }
 }
 
@@ -316,48 +334,76 @@ struct block {
     float *left, *panel;
 };
 
+/* What is added to the sums of a block at row i and column j: those of the blocks before,
+ * or what the whole product adds. */
+struct added {
+    const float *at;
+    size_t ld;
+};
+
+static struct added added_at(const struct product *p, const struct block *b, size_t i,
+                             size_t j)
+{
+    if (b->k > 0)
+        return (struct added){p->C + i * p->ldc + j, p->ldc};
+    return (struct added){p->add ? p->add + i * p->ldadd + j : NULL, p->ldadd};
+}
+
+/* The tile of `rows` rows at row i and column j, of which `columns` are left. */
+static void multiply_tile(const struct product *p, const struct block *b, struct tile *t,
+                          struct ahead *ahead, size_t i, size_t j, size_t rows,
+                          size_t columns)
+{
+    const bool packed = p->a_k != 1, last = i + rows == b->row + b->rows;
+    const size_t at = i - b->row, next_i = last ? b->row : i + rows,
+                 next_j = last && j + PANEL < p->n ? j + PANEL : j;
+    const struct added added = added_at(p, b, i, j),
+                       next = added_at(p, b, next_i, next_j);
+
+    t->left = packed ? b->left + at / ROWS * ROWS * b->depth + at % ROWS
+                     : p->A + i * p->a_row + b->k;
+    t->C = p->C + i * p->ldc + j;
+    t->next_C = p->C + next_i * p->ldc + next_j;
+    t->add = added.at;
+    t->ldadd = added.ld;
+    t->next_add = next.at ? next.at : t->next_C;
+    if (columns % VEC_ELEMS == 0)
+        tile(t, ahead, rows, columns / VEC_ELEMS, packed);
+    else
+        tile_beside(*t, ahead, rows, columns, packed);
+}
+
 static void multiply_panel(const struct product *p, const struct block *b, size_t j)
 {
     const size_t columns = min_size(PANEL, p->n - j), end = b->row + b->rows;
-    const bool packed = p->a_k != 1, whole = columns == PANEL;
     const float *B = p->B + b->k * p->b_k + j * p->b_column;
+    struct tile t = {.left_row = p->a_row,
+                     .right = b->panel,
+                     .right_k = PANEL,
+                     .depth = b->depth,
+                     .ldc = p->ldc,
+                     .bias = p->bias && b->k == 0 ? p->bias + j : NULL};
     struct ahead ahead = {0};
-    bool keep = whole && p->b_column == 1;
 
     if (j + PANEL < p->n)
         ahead = ahead_of(p, b->k, b->depth, j + PANEL);
     else if (b->k + b->depth < p->k)
         ahead = ahead_of(p, b->k + b->depth, b->depth, 0);
-    if (p->b_column != 1)
+    if (p->b_column != 1) {
         pack_columns(b->panel, B, p->b_column, columns, b->depth);
-    else if (!keep)
+    } else if (columns < PANEL) {
         pack_rows(b->panel, B, p->b_k, columns, b->depth);
+    } else { /* the first rows of C read it where it lies and leave it packed */
+        t.right = B;
+        t.right_k = p->b_k;
+        t.keep = b->panel;
+    }
     for (size_t i = b->row, rows; i < end; i += rows) {
         rows = tile_rows(end - i);
-
-        const size_t at = i - b->row;
-        float *C = p->C + i * p->ldc + j;
-        struct tile t = {
-            .left = packed ? b->left + at / ROWS * ROWS * b->depth + at % ROWS
-                           : p->A + i * p->a_row + b->k,
-            .left_row = p->a_row,
-            .right = keep ? B : b->panel,
-            .right_k = keep ? p->b_k : PANEL,
-            .keep = keep ? b->panel : NULL,
-            .depth = b->depth,
-            .C = C,
-            .ldc = p->ldc,
-            .add = p->add || b->k > 0,
-            .next_C = i + rows < end
-                          ? C + rows * p->ldc
-                          : p->C + b->row * p->ldc + (j + PANEL < p->n ? j + PANEL : j),
-        };
-
-        if (columns % VEC_ELEMS == 0)
-            tile(&t, &ahead, rows, columns / VEC_ELEMS, packed);
-        else
-            tile_beside(t, &ahead, rows, columns, packed);
-        keep = false;
+        multiply_tile(p, b, &t, &ahead, i, j, rows, columns);
+        t.right = b->panel;
+        t.right_k = PANEL;
+        t.keep = NULL;
     }
 }
 

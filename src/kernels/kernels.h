@@ -151,7 +151,25 @@ MUST_USE enum status kernels_select(const char *name, const struct kernels **out
 void gemm(bool ta, bool tb, size_t m, size_t n, size_t k, const float *A, size_t lda,
           const float *B, size_t ldb, float beta, float *C, size_t ldc);
 
-/* "oneDNN 2.6.3", "CBLAS", "plain C" */
+/* y = x W^T + bias (+ add), a linear layer.
+ * Shapes   x [rows][in] with ldx, W [out][in] with ldw, bias [out], y [rows][out] with
+ * ldy, add [rows][out] with ldadd, or NULL Numbers  as gemm() Alias    y overlaps nothing
+ * else */
+struct linear {
+    size_t rows, out, in;
+    const float *x;
+    size_t ldx;
+    const float *W;
+    size_t ldw;
+    const float *bias, *add;
+    size_t ldadd;
+    float *y;
+    size_t ldy;
+};
+
+void gemm_linear(const struct kernels *k, const struct linear *l);
+
+/* "oneDNN 2.6.3", "oneDNN 2.6.3 and own", "CBLAS", "plain C" */
 const char *gemm_library(void);
 
 /* Sets the library to one thread; call once at start, before any worker. */

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Forward tiles. A product's bias (and residual) is written first and the product added
- * to it, so that no separate pass over the output is needed. */
+/* Forward tiles. */
 #include "model/factor.h"
 #include "model/model.h"
 
@@ -34,10 +33,20 @@ static float *linear(const struct model *m, enum tensor_kind kind, enum tensor_k
         m->half->product(&p, work);
         return y + at;
     }
-    m->kernels->bias_rows(y + at, out, model_param(m, bias, l) + cols.begin,
-                          res ? res + at : NULL, out, rows.size, cols.size);
-    gemm(false, true, rows.size, cols.size, in, x.x + rows.begin * in, in,
-         model_param(m, kind, l) + cols.begin * in, in, 1, y + at, out);
+    const struct linear product = {.rows = rows.size,
+                                   .out = cols.size,
+                                   .in = in,
+                                   .x = x.x + rows.begin * in,
+                                   .ldx = in,
+                                   .W = model_param(m, kind, l) + cols.begin * in,
+                                   .ldw = in,
+                                   .bias = model_param(m, bias, l) + cols.begin,
+                                   .add = res ? res + at : NULL,
+                                   .ldadd = out,
+                                   .y = y + at,
+                                   .ldy = out};
+
+    gemm_linear(m->kernels, &product);
     return y + at;
 }
 

@@ -1,5 +1,6 @@
 /* products.h - the matrix products of one training step, as forward.c and backward.c ask
- * gemm() for them: what benchmarks measure and floors are made of. A test holds the list
+ * gemm() for them: what benchmarks measure and floors are made of. Those of
+ * gemm_linear() are listed as if the bias had been written before. A test holds the list
  * against the calls of a real step.
  */
 #ifndef WEFT_MODEL_PRODUCTS_H

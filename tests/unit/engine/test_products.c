@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The list of matrix products that benchmarks measure against the calls of real steps:
- * the linker sends this program's calls of gemm() through __wrap_gemm(). */
+ * the linker sends this program's calls of gemm() and gemm_linear() through functions
+ * here. */
 #include "fixture.h"
 
 #include <setjmp.h>
@@ -23,6 +24,7 @@ struct call {
 /* Written by the one worker while a step runs. */
 static struct call calls[MOST_CALLS];
 static size_t n_calls;
+static bool in_linear; /* whose product may be one of gemm() */
 
 void __real_gemm(bool ta, bool tb, size_t m, size_t n, size_t k, const float *A,
                  size_t lda, const float *B, size_t ldb, float beta, float *C,
@@ -31,13 +33,30 @@ void __wrap_gemm(bool ta, bool tb, size_t m, size_t n, size_t k, const float *A,
                  size_t lda, const float *B, size_t ldb, float beta, float *C,
                  size_t ldc);
 
+void __real_gemm_linear(const struct kernels *k, const struct linear *l);
+void __wrap_gemm_linear(const struct kernels *k, const struct linear *l);
+
+static void record(struct call call)
+{
+    if (n_calls < MOST_CALLS)
+        calls[n_calls] = call;
+    n_calls++;
+}
+
 void __wrap_gemm(bool ta, bool tb, size_t m, size_t n, size_t k, const float *A,
                  size_t lda, const float *B, size_t ldb, float beta, float *C, size_t ldc)
 {
-    if (n_calls < MOST_CALLS)
-        calls[n_calls] = (struct call){ta, tb, m, n, k, lda, ldb, ldc, beta};
-    n_calls++;
+    if (!in_linear)
+        record((struct call){ta, tb, m, n, k, lda, ldb, ldc, beta});
     __real_gemm(ta, tb, m, n, k, A, lda, B, ldb, beta, C, ldc);
+}
+
+void __wrap_gemm_linear(const struct kernels *k, const struct linear *l)
+{
+    record((struct call){false, true, l->rows, l->out, l->in, l->ldx, l->ldw, l->ldy, 1});
+    in_linear = true;
+    __real_gemm_linear(k, l);
+    in_linear = false;
 }
 
 static bool is_of(const struct call *c, const struct model_product *p)

@@ -12,10 +12,10 @@ struct shape {
 };
 
 static const struct shape shapes[] = {
-    {1, 1, 1},     {1, 1, 0},      {3, 5, 0},    {1, 7, 3},    {7, 1, 5},
-    {2, 3, 1},     {1, 1, 129},    {17, 31, 13}, {64, 64, 64}, {65, 63, 127},
-    {5, 300, 2},   {129, 2, 257},  {1, 513, 9},  {200, 1, 40}, {48, 97, 300},
-    {9, 257, 515}, {131, 129, 65},
+    {1, 1, 1},     {1, 1, 0},      {3, 5, 0},     {1, 7, 3},      {7, 1, 5},
+    {2, 3, 1},     {1, 1, 129},    {17, 31, 13},  {64, 64, 64},   {65, 63, 127},
+    {5, 300, 2},   {129, 2, 257},  {1, 513, 9},   {200, 1, 40},   {48, 97, 300},
+    {9, 257, 515}, {131, 129, 65}, {21, 50, 800}, {300, 49, 401},
 };
 
 static void check_product(struct shape s, bool ta, bool tb, float beta, size_t extra)
@@ -52,6 +52,43 @@ static void matches_definition(void **state)
         for (int bits = 0; bits < 16; bits++)
             check_product(shapes[i], bits & 1, bits & 2, bits & 4 ? 1.0f : 0.0f,
                           bits & 8 ? 3 : 0);
+}
+
+/* y holds NaN before; what lies between its rows and after its columns is not touched. */
+static void check_linear(struct shape s, bool residual, size_t extra)
+{
+    const size_t ldx = s.k + extra, ldy = s.n + 2 * extra, ldadd = s.n + 3 * extra;
+    float *x = new_uniform(1, s.m * ldx, 1), *W = new_uniform(2, s.n * ldx, 1);
+    float *bias = new_uniform(3, s.n, 1), *add = new_uniform(4, s.m * ldadd, 1);
+    float *y = new_poisoned(s.m * ldy), *got = new_poisoned(s.m * s.n);
+    double *x_d = doubles_of(x, s.m * ldx), *W_d = doubles_of(W, s.n * ldx);
+    double *want = new_doubles(s.m * s.n);
+    const struct linear l = {s.m,   s.n, s.k, x, ldx, W, ldx, bias, residual ? add : NULL,
+                             ldadd, y,   ldy};
+    const struct kernels *k = usable_kernels()[0];
+
+    for (size_t i = 0; i < s.m; i++)
+        for (size_t j = 0; j < s.n; j++)
+            want[i * s.n + j] =
+                (double)bias[j] + (residual ? (double)add[i * ldadd + j] : 0);
+    ref_matmul_d(false, true, s.m, s.n, s.k, x_d, ldx, W_d, ldx, 1, want, s.n);
+    gemm_linear(k, &l);
+    for (size_t i = 0; i < s.m; i++) {
+        memcpy(got + i * s.n, y + i * ldy, s.n * sizeof *got);
+        for (size_t j = s.n; j < ldy; j++)
+            assert_true(isnan(y[i * ldy + j]));
+    }
+    check_close("gemm", got, want, s.m * s.n);
+    free(x), free(W), free(bias), free(add), free(y), free(got), free(x_d), free(W_d);
+    free(want);
+}
+
+static void linear_adds_bias_and_residual(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
+        for (int bits = 0; bits < 4; bits++)
+            check_linear(shapes[i], bits & 1, bits & 2 ? 3 : 0);
 }
 
 enum { M = 128, N = 515, K = 131, REPEATS = 40 };
@@ -126,6 +163,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(matches_definition),
+        cmocka_unit_test(linear_adds_bias_and_residual),
         cmocka_unit_test(callers_do_not_disturb_each_other),
     };
 
