@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
 """The pages for users: their commands run as they stand (with fewer steps, on this machine),
-and the messages they explain are messages of the program.
+the lines of output they show have the form of those that come, and the messages they explain are
+messages of the program.
 
 usage: docs.py PAGE...     of docs/; commands are those of the blocks marked sh
 """
@@ -58,6 +59,11 @@ def shorter(script):
     return script.replace("C=192,T=128", "C=32,T=32").replace("L=4,H=4", "L=2,H=2")
 
 
+def form(line):
+    """The line without its numbers and times."""
+    return re.sub(r"\d[\d.]*(e[-+]\d+|[dhms](\d+[hms])*\b)?", "0", line)
+
+
 def commands_run(page, text):
     script = "\n".join(re.findall(r"^```sh\n(.*?)^```", text, re.M | re.S))
     folder = os.path.join(TMP, page)
@@ -73,6 +79,13 @@ def commands_run(page, text):
                           capture_output=True, text=True, errors="replace", timeout=280, check=False,
                           env=dict(os.environ, PATH=f"{TMP}/bin:{os.environ['PATH']}",
                                    WEFT_SUPPORT=SUPPORT))
+    printed = {form(line) for line in (done.stdout + done.stderr).splitlines()}
+    shown = [line for block in re.findall(r"^```text\n(.*?)^```", text, re.M | re.S)
+             for line in block.splitlines() if line.startswith("weft:")]
+    for line in shown:
+        if form(line) not in printed:
+            print(f"FAILED: {page}: its commands print no line like '{line}'")
+            return False
     if done.returncode != 0:
         print(f"FAILED: {page}: exit code {done.returncode}\n{done.stdout[-800:]}\n"
               f"{done.stderr[-2000:]}")
