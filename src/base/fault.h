@@ -17,10 +17,10 @@
 
 /* Every point there is, in about the order in which a run passes them. */
 #define FAULT_POINTS                                                                     \
-    "start", "load", "data", "forward", "backward", "reduce", "agree", "update",         \
-        "return", "weights", "evaluate", "save-begin", "save-copy", "save-write",        \
-        "save-sync", "save-manifest", "save-rename", "save-latest", "prune", "sample",   \
-        "tokenize"
+    "prepare", "start", "load", "data", "forward", "backward", "reduce", "agree",        \
+        "update", "return", "weights", "evaluate", "save-begin", "save-copy",            \
+        "save-write", "save-sync", "save-manifest", "save-rename", "save-latest",        \
+        "prune", "sample", "end", "tokenize"
 
 enum { FAULT_WAIT_S = 4 };
 

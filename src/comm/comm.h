@@ -78,12 +78,10 @@ MUST_USE enum status comm_same(struct comm *c, const void *data, size_t bytes,
 /* From now on the ranks give signs of life. One that gives none, or that all others wait
  * for, for `notice_s` seconds is named in a warning, with its host, its process and what
  * it has not entered; after `limit_s` (0: never) the job is ended with exit code 1.
- * COLLECTIVE, agreed; to be ended before comm_stop. */
+ * COLLECTIVE, agreed; ends in comm_stop, when all ranks have come there. */
 MUST_USE enum status comm_watch_begin(struct comm *c, double notice_s, double limit_s);
-/* COLLECTIVE; allowed without a begin. */
-void comm_watch_end(struct comm *c);
 /* Where this rank is, for those messages. Any thread. */
-enum comm_stage { STAGE_START, STAGE_STEP, STAGE_EVALUATION, STAGE_SAVE };
+enum comm_stage { STAGE_START, STAGE_STEP, STAGE_EVALUATION, STAGE_SAVE, STAGE_END };
 void comm_watch_at(struct comm *c, uint64_t step, enum comm_stage stage);
 
 /* ---- memory that the ranks of one host see ---- */

@@ -266,6 +266,7 @@ void comm_stop(struct comm *c)
     if (!c)
         return;
     require(!c->traffics);
+    watch_end(c);
     pthread_mutex_lock(&c->lock);
     c->stopping = true;
     pthread_cond_signal(&c->wake);

@@ -87,8 +87,13 @@ bool control_advance(struct comm *c); /* communication thread; true when one com
 MPI_Comm control_new_comm(struct comm *c);
 void control_free_comm(struct comm *c, MPI_Comm *comm); /* MPI_COMM_NULL allowed */
 
-/* ---- comm_watch.c: communication thread ---- */
+/* ---- comm_watch.c ---- */
 
+/* When nothing but the end is left: names who does not come. COLLECTIVE; nothing without
+ * a watch. */
+void watch_end(struct comm *c);
+
+/* Communication thread. */
 void watch_tick(struct comm *c);
 /* When the next tick is due (clock_s), 0: never. */
 double watch_next_s(const struct comm *c);

@@ -166,11 +166,6 @@ enum status comm_watch_begin(struct comm *c, double notice_s, double limit_s)
     return ST_OK;
 }
 
-void comm_watch_end(struct comm *c)
-{
-    (void)c;
-}
-
 void comm_watch_at(struct comm *c, uint64_t step, enum comm_stage stage)
 {
     (void)c;

@@ -157,7 +157,8 @@ static void send_beat(struct comm *c, int watcher, const struct beat *b)
 static void say_missing(const struct comm *c, int rank, char *out, size_t out_bytes)
 {
     static const char *const stages[] = {"the start", "the agreement of the step",
-                                         "the evaluation", "the saving of a checkpoint"};
+                                         "the evaluation", "the saving of a checkpoint",
+                                         "the end of the job"};
     const struct watch *w = c->watch;
     const struct beat *by = NULL;
 
@@ -257,6 +258,19 @@ static void judge_progress(struct comm *c, double now_s)
         name_rank(c, late, now_s - moved_s, false);
 }
 
+/* This rank was stopped itself, perhaps with all others: that time is not theirs. */
+static void forgive_own_sleep(struct comm *c, double now_s)
+{
+    struct watch *w = c->watch;
+
+    if (now_s - w->last_s > 2 * w->period_s)
+        for (int r = 0; r < c->size; r++) {
+            w->of[r].heard_s += now_s - w->last_s;
+            w->of[r].moved_s += now_s - w->last_s;
+        }
+    w->last_s = now_s;
+}
+
 void watch_tick(struct comm *c)
 {
     struct watch *w = c->watch;
@@ -265,13 +279,7 @@ void watch_tick(struct comm *c)
 
     if (!w || now_s < w->next_s)
         return;
-    /* This rank was stopped itself, perhaps with all others: that time is not theirs. */
-    if (now_s - w->last_s > 2 * w->period_s)
-        for (int r = 0; r < c->size; r++) {
-            w->of[r].heard_s += now_s - w->last_s;
-            w->of[r].moved_s += now_s - w->last_s;
-        }
-    w->last_s = now_s;
+    forgive_own_sleep(c, now_s);
     w->next_s = now_s + w->period_s;
     look_at_self(c, &mine);
     note(w, c->rank, &mine, now_s);
@@ -342,19 +350,28 @@ void comm_watch_at(struct comm *c, uint64_t step, enum comm_stage stage)
     atomic_store(&c->watch_stage, (int)stage);
 }
 
-/* Each rank's last beat is on its way before the ranks meet, and is waited for. */
+/* Each rank's last beat is on its way before the ranks part, and is waited for: not
+ * longer than for any other. */
 static void end_watch(struct control *op)
 {
     struct comm *c = op->comm;
     struct watch *w = c->watch;
-    const struct beat last = {.last = 1, .peer = -1};
     int expected = c->rank == 0 ? c->size - 1 : c->rank == 1 ? 1 : 0;
+    struct beat last;
 
-    c->watch->next_s = clock_s() + 1e9; /* no more of the others */
+    look_at_self(c, &last);
+    last.last = 1;
+    last.waiting = FOR_NOTHING;
+    w->of[c->rank].beat = last;
+    w->next_s = clock_s() + 1e9; /* no more of the others */
     for (int watcher = 0; watcher < WATCHERS; watcher++)
         send_beat(c, watcher, &last);
     while (w->n_last < expected) {
-        receive_beats(c, clock_s());
+        double now_s = clock_s();
+
+        forgive_own_sleep(c, now_s);
+        receive_beats(c, now_s);
+        judge_silence(c, now_s);
         clock_nap_us(100);
     }
     for (int i = 0; i < WATCHERS; i++)
@@ -363,12 +380,13 @@ static void end_watch(struct control *op)
     op->n_requests = 0;
 }
 
-void comm_watch_end(struct comm *c)
+void watch_end(struct comm *c)
 {
     struct watch *w = c->watch;
 
     if (!w)
         return;
+    comm_watch_at(c, atomic_load(&c->watch_step), STAGE_END);
     control_run(c, end_watch, NULL);
     control_free_comm(c, &w->mpi);
     free(w->of);

@@ -384,19 +384,33 @@ static void measure_peak(void *arg)
 }
 
 /* A rank that keeps the others waiting is named within a minute, also when the limit is
- * hours. */
+ * hours; from the beginning, when nothing else has been compared yet. */
 static enum status watch_ranks(struct trainer *t)
 {
     const double longest_s = 30;
+    const char *text = t->options->stall_limit;
+    enum status st = ST_OK;
 
-    return comm_watch_begin(t->comm, fmin(longest_s, t->stall_limit_s / 2),
-                            t->stall_limit_s);
+    if (strcmp(text, "0") != 0)
+        st = stop_parse_limit("stall-limit", text, &t->stall_limit_s);
+    st = comm_agree(t->comm, st);
+    if (st != ST_OK)
+        return st;
+    double limit_s = t->stall_limit_s;
+
+    comm_max(t->comm, &limit_s, 1);
+    if (limit_s > 0)
+        st = comm_watch_begin(t->comm, fmin(longest_s, limit_s / 2), limit_s);
+    fault_at("prepare");
+    return st;
 }
 
 static enum status run(struct trainer *t)
 {
-    enum status st = trainer_find_latest(t);
+    enum status st = watch_ranks(t);
 
+    if (st == ST_OK)
+        st = trainer_find_latest(t);
     if (st == ST_OK)
         st = comm_agree(t->comm, trainer_prepare(t));
     if (st == ST_OK)
@@ -423,8 +437,6 @@ static enum status run(struct trainer *t)
         return comm_agree(t->comm, comm_rank(t->comm) == 0 ? folder_check(t->options->out)
                                                            : ST_OK);
     st = trainer_lock_run(t);
-    if (st == ST_OK && t->stall_limit_s > 0)
-        st = watch_ranks(t);
     if (st == ST_OK)
         st = engine_new(t->comm, &t->eo, &t->engine);
     if (st == ST_OK)
@@ -451,7 +463,7 @@ enum status train_run(struct comm *c, struct train_options *o)
     stop_watch();
     enum status st = run(&t);
 
-    comm_watch_end(c);
+    fault_at("end");
     saver_free(t.saver);
     trainer_samples_close(&t);
     engine_free(t.engine);

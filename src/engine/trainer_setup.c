@@ -491,8 +491,6 @@ enum status trainer_prepare(struct trainer *t)
         st = find_blocks(t);
     if (st == ST_OK && o->time_limit)
         st = stop_parse_limit("time-limit", o->time_limit, &t->time_limit_s);
-    if (st == ST_OK && strcmp(o->stall_limit, "0") != 0)
-        st = stop_parse_limit("stall-limit", o->stall_limit, &t->stall_limit_s);
     if (st == ST_OK)
         resolve(t);
     return st == ST_OK ? trainer_check_tokenizer(t) : st;

@@ -37,8 +37,8 @@ POINTS = {"start": (1, True), "load": (1, True), "data": (9, True), "forward": (
 # Points that can be refused by the system, and what comes of it: exit code, what is said.
 FAILS = {"load": 1, "data": 1, "save-begin": 1, "save-write": 1, "save-sync": 1,
          "save-manifest": 1, "save-rename": 1, "save-latest": 0, "prune": 0}
-# Points of tokenize_dies(), and of tests/cli/train_sample.py.
-ELSEWHERE = {"tokenize", "sample"}
+# Points of tokenize_dies(), of tests/cli/train_sample.py and of stall.py.
+ELSEWHERE = {"tokenize", "sample", "prepare", "end"}
 
 
 def points_of_source():

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: MIT
 """A rank that is stopped (SIGSTOP): the others name it, with host, process, step and what it
 has not entered; when it goes on so does the run, with the same numbers; when it does not,
---stall-limit ends the job and leaves no process behind. --long: with the times that users
-have by default.
+--stall-limit ends the job and leaves no process behind; also before the first step and after
+the last. --long: with the times that users have by default.
 """
 import os
 import re
@@ -67,6 +67,32 @@ def stopped(name, rank, limit, within, goes_on):
     return bad + ([text] if bad else [])
 
 
+def stopped_at(point, rank, limit, what):
+    """The rank is stopped before the first step or after the last, where nothing but the
+    watch would ever end the wait."""
+    name = "%s.r%d" % (point, rank)
+    out = os.path.join(TMP, name)
+    with open(out + ".log", "wb+") as log:
+        job = Job(RANKS, train(out, 3, "--stall-limit", limit, "--save-every", "0"), log,
+                  env={"WEFT_FAULT": "%s:%d:1:stop" % (point, rank)})
+        if not job.find_ranks():
+            job.end(0.1)
+            return ["the run did not start: " + text_of(out + ".log")]
+        pids = list(job.pids)
+        victim = rank_pid(pids, rank)
+        code = job.end(60)
+    text = text_of(out + ".log")
+    bad = [] if code not in (None, 0) else ["exit code %s, needs a failure" % code]
+    lines = [line for line in text.splitlines() if "error:" in line]
+    if len(lines) != 1 or not re.search(r"rank %d \(host \S+, pid %d\) has not entered %s; no "
+                                        "sign of life" % (rank, victim, what), lines[0]):
+        bad.append("needs one error line that names rank %d, pid %d: %s" % (rank, victim, lines))
+    if point == "end" and checkpoints(out) != ["step-000003"]:
+        bad.append("checkpoints %s" % checkpoints(out))
+    bad += left_of(pids)
+    return bad + ([text] if bad else [])
+
+
 def rank_pid(pids, rank):
     """The process of a rank, by what its launcher told it."""
     for pid in pids:
@@ -103,6 +129,10 @@ def main():
             for r in (0, 2)]
     jobs.append(("goes-on", lambda: stopped("goes-on", 1, limit if long else "20s",
                                             within if long else 15, True)))
+    if os.environ.get("WEFT_FAULTS", "ON") == "ON":
+        jobs += [("prepare.r2", lambda: stopped_at("prepare", 2, "6s", "the start")),
+                 ("end.r0", lambda: stopped_at("end", 0, "6s", "the end of the job")),
+                 ("end.r1", lambda: stopped_at("end", 1, "6s", "the end of the job"))]
     begin = time.monotonic()
     code = run_cases(jobs)
     print("%.0f s" % (time.monotonic() - begin))
