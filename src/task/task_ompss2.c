@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* OmpSs-2 back end, on the C interface of NODES: what a compiler for `#pragma oss task`
- * would emit, so that any compiler does.
+/* OmpSs-2 back end: the runtime, its workers, and what a task does. Who makes the tasks:
+ * see ompss2.h.
  *
  * NODES starts once a process. A thread of its own, the keeper, starts and ends it and
  * lies blocked in between, so that the caller of task_run() is no task and takes no core
@@ -20,30 +20,13 @@
 
 #include "base/clock.h"
 #include "base/trace.h"
+#include "task/ompss2.h"
 #include "task/team.h"
 
-_Static_assert(nanos6_task_info_contents == 6 && nanos6_instantiation_api == 6,
-               "needs NODES 1.3: nanos6_task_info_t of version 6");
-
-/* Types of tasks, one a label: what comes later runs as "other". */
-enum { TYPES_MOST = 64, TEXT_BYTES = 1024 };
-
-struct type {
-    const char *label;
-    nanos6_task_implementation_info_t code;
-    nanos6_task_info_t info;
-};
-
-/* What the runtime keeps of a task. */
-struct parcel {
-    struct record *record;
-    const struct task *task; /* until it is submitted */
-    int priority;
-    bool has_event;
-};
+enum { TEXT_BYTES = 1024 };
 
 static struct {
-    pthread_mutex_t lock; /* guards what follows, up to the types */
+    pthread_mutex_t lock; /* guards what follows */
     pthread_cond_t changed;
     pthread_t keeper;
     void *keeper_block; /* what wakes the keeper; NULL: the runtime is not up */
@@ -53,9 +36,6 @@ static struct {
     void *arg;
     bool complete;              /* the creator and all tasks are */
     char fail_text[TEXT_BYTES]; /* of the creator, which has run on another thread */
-
-    struct type types[TYPES_MOST]; /* of the creator */
-    size_t n_types;
 } oss = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
 
 static void check(int code, const char *call)
@@ -205,24 +185,20 @@ static void take_part(struct record *r)
     (void)team_take_part(r, &left);
 }
 
-static void run_task(void *args, void *device,
-                     nanos6_address_translation_entry_t *addresses)
+void ompss2_run(struct record *r, bool has_event)
 {
-    struct parcel *p = args;
     struct alpi_task *self = NULL;
     uint64_t cpu = 0;
 
-    (void)device;
-    (void)addresses;
     check(alpi_cpu_logical_id(&cpu), "alpi_cpu_logical_id");
-    if (p->has_event) {
+    if (has_event) {
         check(alpi_task_self(&self), "alpi_task_self");
         check(alpi_task_events_increase(self, 1), "alpi_task_events_increase");
     }
     trace_set_lane(TRACE_WORKER + (int)cpu);
-    team_run_body(p->record, (int)cpu,
-                  (struct task_event){(uintptr_t)self, p->has_event ? p->record : NULL});
-    take_part(p->record);
+    team_run_body(r, (int)cpu,
+                  (struct task_event){(uintptr_t)self, has_event ? r : NULL});
+    take_part(r);
 }
 
 /* By whatever thread: NODES knows of completions by threads that are none of its own. */
@@ -243,81 +219,23 @@ void task_event_complete(struct task_event event)
     check(alpi_task_events_decrease(runtime.task, 1), "alpi_task_events_decrease");
 }
 
-/* The runtime takes addresses, and writes nothing there. */
-static void *sentinel(const void *address)
-{
-    union {
-        const void *ours;
-        void *theirs;
-    } s = {address};
-
-    return s.theirs;
-}
-
-static void register_dependencies(void *args, void *bounds, void *handler)
-{
-    const struct task *t = ((struct parcel *)args)->task;
-
-    (void)bounds;
-    for (size_t i = 0; i < t->n_in; i++)
-        nanos6_register_read_depinfo(handler, sentinel(t->in[i]), 1, 0);
-    for (size_t i = 0; i < t->n_out; i++)
-        nanos6_register_readwrite_depinfo(handler, sentinel(t->out[i]), 1, 0);
-}
-
-/* From below up to 0, which tasks of TAMPI have: calls and polls go first. */
-static void read_priority(void *args, nanos6_priority_t *priority)
-{
-    *priority = ((struct parcel *)args)->priority - TASK_PRIORITY_MAX;
-}
-
-static nanos6_task_info_t *type_of(const char *label)
-{
-    for (size_t i = 0; i < oss.n_types; i++)
-        if (oss.types[i].label == label)
-            return &oss.types[i].info;
-    if (oss.n_types == TYPES_MOST)
-        return &oss.types[TYPES_MOST - 1].info;
-
-    struct type *t = &oss.types[oss.n_types++];
-
-    t->label = label;
-    t->code = (nanos6_task_implementation_info_t){
-        .device_type_id = nanos6_host_device,
-        .run = run_task,
-        .task_type_label = oss.n_types == TYPES_MOST ? "other" : label,
-        .declaration_source = __FILE__};
-    t->info = (nanos6_task_info_t){.num_symbols = 1,
-                                   .register_depinfo = register_dependencies,
-                                   .get_priority = read_priority,
-                                   .implementation_count = 1,
-                                   .implementations = &t->code,
-                                   .coro_handle_idx = -1};
-    nanos6_register_task_info(&t->info);
-    return &t->info;
-}
-
+/* Priorities from below up to 0, which tasks of TAMPI have: calls and polls go first. */
 void task_spawn(const struct task *t)
 {
-    static nanos6_task_invocation_info_t here = {__FILE__};
-    void *args = NULL, *handle = NULL;
     int priority;
     struct record *r = team_add(t, &priority);
 
-    nanos6_create_task(type_of(r->label), &here, NULL, sizeof(struct parcel), &args,
-                       &handle, 0, t->n_in + t->n_out);
-    *(struct parcel *)args = (struct parcel){r, t, priority, t->has_event};
-    nanos6_submit_task(handle);
+    ompss2_spawn(r, t, r->label, priority - TASK_PRIORITY_MAX);
 }
 
 void task_wait_all(void)
 {
-    nanos6_taskwait(__FILE__);
+    ompss2_wait();
     require(atomic_load(&team.unfinished) == 0);
     team_window_close();
 }
 
 const char *task_backend(void)
 {
-    return "OmpSs-2 (NODES)";
+    return ompss2_name;
 }
