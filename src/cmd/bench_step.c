@@ -36,6 +36,7 @@ struct step_bench {
     size_t accum, steps;
     const char *isa;
     int dtype; /* 1: bf16 */
+    int recompute;
     bool quiet;
     struct comm *comm;
     struct engine_options eo;
@@ -349,12 +350,14 @@ static json_t *figures_json(const struct step_bench *s)
 {
     struct figures f = figures_of(s);
     json_t *root = json_pack(
-        "{s:s, s:i, s:s, s:s, s:s, s:s, s:s, s:I, s:I, s:f, s:f, s:f, s:f, s:f, s:f, "
+        "{s:s, s:i, s:s, s:s, s:s, s:s, s:s, s:s, s:I, s:I, s:f, s:f, s:f, s:f, s:f, "
+        "s:f, "
         "s:f, "
         "s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:o}",
         "format", "weft-step", "version", FORMAT_VERSION, "weft", WEFT_VERSION, "library",
         gemm_library(), "isa", s->eo.kernels->isa, "task_backend", task_backend(),
-        "dtype", s->dtype == 1 ? "bf16" : "fp32", "accum", (json_int_t)s->accum, "steps",
+        "dtype", s->dtype == 1 ? "bf16" : "fp32", "recompute",
+        recompute_name(s->eo.recompute), "accum", (json_int_t)s->accum, "steps",
         (json_int_t)s->steps, "flops", f.flops, "first_loss", s->first_loss, "last_loss",
         s->last_loss, "tasks", s->tasks, "busy_s", f.busy_s, "idle_share", f.idle,
         "overhead_share", f.overhead, "start_bytes", (json_int_t)s->start_bytes,
@@ -415,6 +418,7 @@ static enum status prepare(struct step_bench *s)
                                     .accum = s->accum,
                                     .workers = (int)s->model.threads,
                                     .train = true,
+                                    .recompute = (enum recompute)s->recompute,
                                     .overlap = true,
                                     .adamw = {0.9, 0.95, 1e-8, 0.1},
                                     .clip = 1};
@@ -464,6 +468,8 @@ enum status bench_step(int argc, char **argv, int *exit_code)
          0},
         {"dtype", OPTION_CHOICE, &s.dtype, "fp32|bf16", "factors of the matrix products",
          0, 0},
+        {"recompute", OPTION_CHOICE, &s.recompute, RECOMPUTE_WORDS,
+         "what backward computes again to save memory", 0, 0},
         {"json", OPTION_TEXT, &json, "FILE", "write the figures there as well", 0, 0},
         {"quiet", OPTION_SWITCH, &s.quiet, NULL, "no progress", 0, 0},
         {"help", OPTION_SWITCH, &help, NULL, "this text", 0, 0},

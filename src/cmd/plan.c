@@ -24,7 +24,8 @@ static const double measuring_s = 0.05;
 struct plan_arguments {
     const char *model, *network, *block_bytes;
     size_t ranks, hosts, batch, seq, accum, threads, roots, sample_every;
-    int strategy, rounds, wire, dtype, host_memory, split_embedding, layout, overlap;
+    int strategy, rounds, wire, dtype, recompute, host_memory, split_embedding, layout,
+        overlap;
     double compute, flops;
     bool one_root, brief, json, help;
 };
@@ -130,6 +131,7 @@ static enum status read_exchange(const struct plan_arguments *a, struct forecast
     if (a->dtype == 1 && gemm_bf16_select(NULL, &o->half) != ST_OK)
         return ST_USAGE;
     o->train = true;
+    o->recompute = (enum recompute)a->recompute;
     o->strategy = (enum strategy)a->strategy;
     o->schedule = (enum grid_schedule)a->rounds;
     o->wire = (enum exchange_wire)a->wire;
@@ -152,8 +154,9 @@ static enum status read_exchange(const struct plan_arguments *a, struct forecast
 static enum status read_compute(const struct plan_arguments *a, struct forecast *f)
 {
     struct engine_options *o = &f->o;
-    double flops =
-        shape_train_flops(&o->shape, o->seq, forecast_tokens(f) / f->cluster.ranks);
+    double tokens = forecast_tokens(f) / f->cluster.ranks;
+    double flops = shape_train_flops(&o->shape, o->seq, tokens) +
+                   recompute_flops(o->recompute, &o->shape, o->seq, tokens);
 
     if (!isnan(a->compute) && !isnan(a->flops))
         return fail(ST_USAGE, "--compute and --flops-per-second: needs one of them");
@@ -338,6 +341,8 @@ enum status cmd_plan(int argc, char **argv, int *exit_code)
          "reduce-broadcast: the same for all blocks, for comparison", 0, 0},
         {"dtype", OPTION_CHOICE, &a.dtype, "fp32|bf16",
          "factors of the matrix products; for the memory", 0, 0},
+        {"recompute", OPTION_CHOICE, &a.recompute, RECOMPUTE_WORDS,
+         "what backward computes again to save memory, as in weft train", 0, 0},
         {"sample-every", OPTION_SIZE, &a.sample_every, "N",
          "texts on the way, as in weft train; for the memory", 0, 0},
         {"wire", OPTION_CHOICE, &a.wire, "fp32|bf16",

@@ -9,6 +9,7 @@
 #include "comm/comm.h"
 #include "engine/trainer.h"
 #include "kernels/kernels.h"
+#include "model/recompute.h"
 #include "optim/schedule.h"
 
 enum { MAX_OPTIONS = 64 };
@@ -56,6 +57,10 @@ static void fill_table(struct option_row *table, struct train_options *o,
          0},
         {"dtype", OPTION_CHOICE, &o->dtype, "fp32|bf16",
          "factors of the matrix products; weights and sums are fp32 always", 0, 0},
+        {"recompute", OPTION_CHOICE, &o->recompute, RECOMPUTE_WORDS,
+         "compute again in backward what takes memory: nothing, the MLP's hidden "
+         "layer, or attention's inputs too; same numbers",
+         0, 0},
         {"strategy", OPTION_CHOICE, &o->strategy,
          "auto|central|reduce-broadcast|reduce-scatter|allreduce",
          "how gradients are summed and who updates", 0, 0},

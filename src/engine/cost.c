@@ -104,8 +104,8 @@ static enum status job_plan_init(struct job_plan *j, const struct engine_options
     if (st == ST_OK)
         st = engine_cut(o, c->ranks, j->host, &j->layout, &j->grid, &j->plan);
     if (st == ST_OK)
-        st =
-            profile_init(&j->profile, &j->layout, o->batch, o->seq, o->accum, o->workers);
+        st = profile_init(&j->profile, &j->layout, o->batch, o->seq, o->accum,
+                          o->recompute, o->workers);
     if (st == ST_OK)
         st = memory_alloc(j->plan.n_blocks, sizeof *j->need, "blocks", &j->need);
     if (st == ST_OK)

@@ -236,6 +236,16 @@ void spawn_join(struct engine *e)
     spawn(e, "join", PRIORITY_JOIN, NULL, NULL);
 }
 
+size_t attention_place(const struct engine *e, size_t l)
+{
+    return e->options.recompute == RECOMPUTE_ALL ? 0 : l;
+}
+
+size_t mlp_place(const struct engine *e, size_t l)
+{
+    return e->options.recompute == RECOMPUTE_NONE ? l : 0;
+}
+
 size_t slice_index(const struct engine *e, enum tensor_kind kind, size_t layer)
 {
     return (size_t)(layout_slice(&e->layout, kind, layer) - e->layout.slices);

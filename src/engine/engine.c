@@ -117,9 +117,9 @@ static enum status describe(const struct engine_options *o, const struct layout 
 
     *out = (struct engine_plan){
         .params = l->elems * f,
-        .activations =
-            model_bytes(&o->shape, o->batch, o->seq, o->train, o->half != NULL) +
-            2 * o->accum * o->batch * o->seq * sizeof(int32_t),
+        .activations = model_bytes(&o->shape, o->batch, o->seq, o->train, o->recompute,
+                                   o->half != NULL) +
+                       2 * o->accum * o->batch * o->seq * sizeof(int32_t),
         .scratch = scratch_pieces(o) * work_elems(o) * f + packed_bytes(o),
         .blocks = plan->n_blocks,
         .block_bytes = (double)plan->elems * (double)f / (double)plan->n_blocks,
@@ -246,6 +246,7 @@ static enum status allocate_activations(struct engine *e,
     e->model = (struct model){.shape = o->shape,
                               .kernels = o->kernels,
                               .half = o->half,
+                              .recompute = o->recompute,
                               .layout = &e->layout,
                               .params = e->params,
                               .grads = e->grads};

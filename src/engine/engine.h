@@ -21,6 +21,7 @@
 #include "comm/plan.h"
 #include "kernels/gemm_bf16.h"
 #include "kernels/kernels.h"
+#include "model/recompute.h"
 #include "model/tensors.h"
 #include "optim/schedule.h"
 
@@ -31,6 +32,7 @@ struct engine_options {
     size_t accum; /* micro-batches a step, >= 1 */
     int workers;
     bool train; /* false: forward only, no gradients, no optimizer, no exchange */
+    enum recompute recompute; /* what backward computes again to save memory */
     enum layout_order layout;
     enum strategy strategy;      /* 0: what suits the ranks */
     enum grid_schedule schedule; /* direct engine */

@@ -19,10 +19,10 @@
  * (graph_forward.c and graph_backward.c call these tasks joins). */
 enum sentinel {
     S_X,        /* [layer 0..L][chunk]  residual stream entering a layer; L: x_last */
-    S_QKV,      /* [layer][chunk]  qkv and the statistics of ln1 */
-    S_ATT,      /* [layer][chunk]  att and lse; in forward att_half too */
+    S_QKV,      /* [place][chunk]  qkv and the statistics of ln1 */
+    S_ATT,      /* [place][chunk]  att and lse; in forward att_half too */
     S_MID,      /* [layer][chunk]  mid and the statistics of ln2 */
-    S_FC,       /* [layer][chunk] */
+    S_FC,       /* [place][chunk]  (attention_place(), mlp_place()) */
     S_LN1,      /* [0][chunk]      ln1 and partial sums of its gradients; lnf and its
                    statistics */
     S_LN2,      /* [0][chunk]      the same of ln2 */
@@ -174,6 +174,11 @@ void scratch_give(struct scratch_pool *p, float *piece);
 void *product_work_take(struct engine *e);
 void product_work_give(struct engine *e, void *work);
 
+/* Where layer l keeps these: the layer itself, or 0 where all share one place, because
+ * they are computed again. */
+size_t attention_place(const struct engine *e, size_t l);
+size_t mlp_place(const struct engine *e, size_t l);
+
 /* Index of a slice in layout order, for S_GRAD and S_PARAM. */
 size_t slice_index(const struct engine *e, enum tensor_kind kind, size_t layer);
 
@@ -185,6 +190,8 @@ void simulate_work(void *args, struct task_event event);
 
 /* ---- graph_forward.c, graph_head.c, graph_backward.c ---- */
 void spawn_forward(struct engine *e, size_t a);
+/* What of layer l is computed again for backward. */
+void spawn_forward_again(struct engine *e, size_t l);
 /* Logits, loss; with `train` also their gradients down to dx of the last layer. */
 void spawn_head(struct engine *e, size_t a, bool train);
 void spawn_backward(struct engine *e, size_t a);

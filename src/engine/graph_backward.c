@@ -80,7 +80,8 @@ static void needs_product(struct engine *e, enum tensor_kind kind, size_t l)
     size_t chunks = e->model.tiling.chunks;
 
     needs_range(e, factors[kind][0], 0, 0, chunks);
-    needs_range(e, factors[kind][1], kind == ATTPROJW ? l : 0, 0, chunks);
+    needs_range(e, factors[kind][1], kind == ATTPROJW ? attention_place(e, l) : 0, 0,
+                chunks);
 }
 
 static void spawn_weight_grad(struct engine *e, enum tensor_kind weight,
@@ -120,11 +121,12 @@ static void spawn_mlp_bwd(struct engine *e, size_t l, size_t c)
 {
     const struct tiling *t = &e->model.tiling;
 
+    makes(e, S_FC, mlp_place(e, l), c);
     makes(e, S_GELU, 0, c);
     makes(e, S_DFC, 0, c);
     spawn_join(e);
     needs(e, S_DX, 0, c);
-    needs(e, S_FC, l, c);
+    needs(e, S_FC, mlp_place(e, l), c);
     needs(e, S_GELU, 0, c);
     needs(e, S_DFC, 0, c);
     spawn_column_tiles(e, "fcproj backward", WORK_FCPROJ_BWD, &t->backward[FCPROJW],
@@ -145,12 +147,13 @@ static void spawn_attproj_bwd(struct engine *e, size_t l, size_t c)
 {
     const struct tiling *t = &e->model.tiling;
 
+    makes(e, S_ATT, attention_place(e, l), c);
     makes(e, S_DMID, 0, c);
     makes(e, S_LN2, 0, c);
     spawn_join(e);
     needs(e, S_DX, 0, c);
     needs(e, S_MID, l, c);
-    needs(e, S_ATT, l, c);
+    needs(e, S_ATT, attention_place(e, l), c);
     needs(e, S_DMID, 0, c);
     needs(e, S_LN2, 0, c);
     spawn_row_tiles(e, "ln2 backward", WORK_NORM2_BWD, backward_norm2, l, c);
@@ -175,8 +178,8 @@ static void spawn_attention_bwd(struct engine *e, size_t l, size_t b)
     size_t first, last;
 
     tiling_chunks_of_sequence(t, b, &first, &last);
-    needs_range(e, S_QKV, l, first, last);
-    needs_range(e, S_ATT, l, first, last);
+    needs_range(e, S_QKV, attention_place(e, l), first, last);
+    needs_range(e, S_ATT, attention_place(e, l), first, last);
     needs_range(e, S_DATT, 0, first, last);
     needs_range(e, S_DQKV, 0, first, last);
     spawn_each(e, "attention backward", PRIORITY_PATH, do_attention_bwd,
@@ -201,7 +204,7 @@ static void spawn_qkv_bwd(struct engine *e, size_t l, size_t c)
     makes(e, S_LN1, 0, c);
     spawn_join(e);
     needs(e, S_X, l, c);
-    needs(e, S_QKV, l, c);
+    needs(e, S_QKV, attention_place(e, l), c);
     needs(e, S_DMID, 0, c);
     needs(e, S_DX, 0, c);
     needs(e, S_LN1, 0, c);
@@ -217,6 +220,7 @@ static void spawn_layer_bwd(struct engine *e, size_t l, bool accumulate, bool la
 {
     const struct tiling *t = &e->model.tiling;
 
+    spawn_forward_again(e, l);
     for (size_t c = 0; c < t->chunks; c++)
         spawn_mlp_bwd(e, l, c);
     spawn_weight_grad(e, FCPROJW, FCPROJB, l, accumulate);

@@ -98,63 +98,80 @@ static void spawn_embedding(struct engine *e, size_t a, size_t c)
                tiles.size);
 }
 
+/* Labels of the stages that backward may need again. */
+static const char *name(const char *first, const char *again, bool is_again)
+{
+    return is_again ? again : first;
+}
+
 /* x -> ln1, qkv */
-static void spawn_qkv(struct engine *e, size_t l, size_t c)
+static void spawn_qkv(struct engine *e, size_t l, size_t c, bool again)
 {
     const struct tiling *t = &e->model.tiling;
+    size_t place = attention_place(e, l);
 
     needs_param(e, LN1W, l);
     needs_param(e, LN1B, l);
     makes(e, S_X, l, c);
     makes(e, S_LN1, 0, c);
-    makes(e, S_QKV, l, c);
+    makes(e, S_QKV, place, c);
     spawn_join(e);
     needs(e, S_X, l, c);
     needs(e, S_LN1, 0, c);
-    needs(e, S_QKV, l, c);
-    spawn_row_tiles(e, "ln1", WORK_NORM1, forward_norm1, l, c);
+    needs(e, S_QKV, place, c);
+    spawn_row_tiles(e, name("ln1", "ln1 again", again), WORK_NORM1, forward_norm1, l, c);
 
     needs_param(e, QKVW, l);
     needs_param(e, QKVB, l);
     makes(e, S_LN1, 0, c);
     spawn_join(e);
     needs(e, S_LN1, 0, c);
-    needs(e, S_QKV, l, c);
-    spawn_column_tiles(e, "qkv", WORK_QKV, &t->forward[QKVW], forward_qkv, l, c);
+    needs(e, S_QKV, place, c);
+    spawn_column_tiles(e, name("qkv", "qkv again", again), WORK_QKV, &t->forward[QKVW],
+                       forward_qkv, l, c);
 
-    makes(e, S_QKV, l, c);
-    makes(e, S_ATT, l, c);
+    makes(e, S_QKV, place, c);
+    makes(e, S_ATT, place, c);
     spawn_join(e);
 }
 
-static void spawn_attention(struct engine *e, size_t l, size_t b)
+static void spawn_attention(struct engine *e, size_t l, size_t b, bool again)
 {
     const struct tiling *t = &e->model.tiling;
+    size_t place = attention_place(e, l);
     size_t first, last;
 
     tiling_chunks_of_sequence(t, b, &first, &last);
-    needs_range(e, S_QKV, l, first, last);
-    needs_range(e, S_ATT, l, first, last);
-    spawn_each(e, "attention", PRIORITY_PATH, do_attention,
-               &(struct job){.e = e, .work = WORK_ATTENTION, .l = l, .i = b}, 0,
-               t->head_groups);
+    needs_range(e, S_QKV, place, first, last);
+    needs_range(e, S_ATT, place, first, last);
+    spawn_each(
+        e, name("attention", "attention again", again), PRIORITY_PATH, do_attention,
+        &(struct job){.e = e, .work = WORK_ATTENTION, .l = l, .i = b}, 0, t->head_groups);
 }
 
-/* att, x -> mid, ln2 */
+/* att, x -> mid */
 static void spawn_attproj(struct engine *e, size_t l, size_t c)
 {
     const struct tiling *t = &e->model.tiling;
+    size_t place = attention_place(e, l);
 
     needs_param(e, ATTPROJW, l);
     needs_param(e, ATTPROJB, l);
-    makes(e, S_ATT, l, c);
+    makes(e, S_ATT, place, c);
     makes(e, S_MID, l, c);
     spawn_join(e);
-    needs(e, S_ATT, l, c);
+    needs(e, S_ATT, place, c);
     needs(e, S_X, l, c);
     needs(e, S_MID, l, c);
     spawn_column_tiles(e, "attproj", WORK_ATTPROJ, &t->forward[ATTPROJW], forward_attproj,
                        l, c);
+}
+
+/* mid -> ln2, fc, gelu */
+static void spawn_fc(struct engine *e, size_t l, size_t c, bool again)
+{
+    const struct tiling *t = &e->model.tiling;
+    size_t place = mlp_place(e, l);
 
     needs_param(e, LN2W, l);
     needs_param(e, LN2B, l);
@@ -163,29 +180,30 @@ static void spawn_attproj(struct engine *e, size_t l, size_t c)
     spawn_join(e);
     needs(e, S_MID, l, c);
     needs(e, S_LN2, 0, c);
-    spawn_row_tiles(e, "ln2", WORK_NORM2, forward_norm2, l, c);
-}
-
-/* ln2, mid -> fc, gelu, x of the next layer */
-static void spawn_mlp(struct engine *e, size_t l, size_t c)
-{
-    const struct tiling *t = &e->model.tiling;
+    spawn_row_tiles(e, name("ln2", "ln2 again", again), WORK_NORM2, forward_norm2, l, c);
 
     needs_param(e, FCW, l);
     needs_param(e, FCB, l);
     makes(e, S_MID, l, c);
     makes(e, S_LN2, 0, c);
-    makes(e, S_FC, l, c);
+    makes(e, S_FC, place, c);
     makes(e, S_GELU, 0, c);
     spawn_join(e);
     needs(e, S_LN2, 0, c);
-    needs(e, S_FC, l, c);
+    needs(e, S_FC, place, c);
     needs(e, S_GELU, 0, c);
-    spawn_column_tiles(e, "fc", WORK_FC, &t->forward[FCW], forward_fc, l, c);
+    spawn_column_tiles(e, name("fc", "fc again", again), WORK_FC, &t->forward[FCW],
+                       forward_fc, l, c);
+}
+
+/* gelu, mid -> x of the next layer */
+static void spawn_fcproj(struct engine *e, size_t l, size_t c)
+{
+    const struct tiling *t = &e->model.tiling;
 
     needs_param(e, FCPROJW, l);
     needs_param(e, FCPROJB, l);
-    makes(e, S_FC, l, c);
+    makes(e, S_FC, mlp_place(e, l), c);
     makes(e, S_GELU, 0, c);
     makes(e, S_X, l + 1, c);
     spawn_join(e);
@@ -196,18 +214,37 @@ static void spawn_mlp(struct engine *e, size_t l, size_t c)
                        c);
 }
 
-static void spawn_layer(struct engine *e, size_t l)
+/* x -> att */
+static void spawn_attention_stages(struct engine *e, size_t l, bool again)
 {
     const struct tiling *t = &e->model.tiling;
 
     for (size_t c = 0; c < t->chunks; c++)
-        spawn_qkv(e, l, c);
+        spawn_qkv(e, l, c, again);
     for (size_t b = 0; b < t->B; b++)
-        spawn_attention(e, l, b);
-    for (size_t c = 0; c < t->chunks; c++) {
+        spawn_attention(e, l, b, again);
+}
+
+static void spawn_layer(struct engine *e, size_t l)
+{
+    spawn_attention_stages(e, l, false);
+    for (size_t c = 0; c < e->model.tiling.chunks; c++) {
         spawn_attproj(e, l, c);
-        spawn_mlp(e, l, c);
+        spawn_fc(e, l, c, false);
+        spawn_fcproj(e, l, c);
     }
+}
+
+void spawn_forward_again(struct engine *e, size_t l)
+{
+    enum recompute recompute = e->options.recompute;
+
+    if (l + 1 == e->layout.shape.L)
+        return;
+    if (recompute == RECOMPUTE_ALL)
+        spawn_attention_stages(e, l, true);
+    for (size_t c = 0; c < e->model.tiling.chunks && recompute != RECOMPUTE_NONE; c++)
+        spawn_fc(e, l, c, true);
 }
 
 static void spawn_final_norm(struct engine *e, size_t c)

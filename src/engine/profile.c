@@ -150,6 +150,7 @@ struct walk {
     struct tiling tiling;
     bool split; /* wte goes first */
     bool first, last;
+    enum recompute recompute;
     double *free; /* [workers] when each is */
     int workers;
     double begin;   /* of the stage: the last meeting */
@@ -323,10 +324,31 @@ static void norm_grads(struct walk *w, enum work work, enum tensor_kind weight,
     is_ready(w, weight, l, end, end);
 }
 
+/* What backward of layer l begins with. */
+static void forward_again(struct walk *w, size_t l)
+{
+    const struct tiling *t = &w->tiling;
+
+    if (w->recompute == RECOMPUTE_NONE || l + 1 == w->layout->shape.L)
+        return;
+    if (w->recompute == RECOMPUTE_ALL) {
+        row_tasks(w, WORK_NORM1);
+        meet(w);
+        column_tasks(w, WORK_QKV, &t->forward[QKVW]);
+        meet(w);
+        attention_tasks(w, WORK_ATTENTION);
+    }
+    row_tasks(w, WORK_NORM2);
+    meet(w);
+    column_tasks(w, WORK_FC, &t->forward[FCW]);
+    meet(w);
+}
+
 static void backward_layer(struct walk *w, size_t l)
 {
     const struct tiling *t = &w->tiling;
 
+    forward_again(w, l);
     column_tasks(w, WORK_FCPROJ_BWD, &t->backward[FCPROJW]);
     meet(w);
     weight_grads(w, FCPROJW, FCPROJB, l);
@@ -409,10 +431,13 @@ static void scale(struct walk *w)
 }
 
 enum status profile_init(struct profile *p, const struct layout *l, size_t B, size_t T,
-                         size_t accum, int workers)
+                         size_t accum, enum recompute recompute, int workers)
 {
-    struct walk w = {
-        .p = p, .layout = l, .split = l->slices[0].kind == WTE, .workers = workers};
+    struct walk w = {.p = p,
+                     .layout = l,
+                     .split = l->slices[0].kind == WTE,
+                     .recompute = recompute,
+                     .workers = workers};
     enum status st;
 
     *p = (struct profile){.n_slices = l->n_slices};

@@ -14,6 +14,7 @@
 #include <stddef.h>
 
 #include "base/status.h"
+#include "model/recompute.h"
 #include "model/tensors.h"
 #include "model/tiling.h"
 
@@ -79,7 +80,8 @@ struct profile {
  * Returns  ST_OK, ST_NOMEM
  * Memory   profile_release() frees; allowed on a zeroed profile */
 MUST_USE enum status profile_init(struct profile *p, const struct layout *l, size_t B,
-                                  size_t T, size_t accum, int workers);
+                                  size_t T, size_t accum, enum recompute recompute,
+                                  int workers);
 void profile_release(struct profile *p);
 
 #endif

@@ -55,7 +55,8 @@ enum status simulation_init(struct engine *e)
 
     if (o->compute_s <= 0 || !o->train)
         return ST_OK;
-    st = profile_init(&profile, &e->layout, o->batch, o->seq, o->accum, o->workers);
+    st = profile_init(&profile, &e->layout, o->batch, o->seq, o->accum, o->recompute,
+                      o->workers);
     if (st == ST_OK)
         e->cost_s = o->compute_s / profile.length;
     profile_release(&profile);

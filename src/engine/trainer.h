@@ -42,7 +42,8 @@ struct train_options {
     bool tensorboard;
     const char *prometheus; /* file, or NULL */
     const char *isa;
-    int dtype; /* of the factors of matrix products: 0 fp32, 1 bf16 */
+    int dtype;     /* of the factors of matrix products: 0 fp32, 1 bf16 */
+    int recompute; /* enum recompute */
     /* The table the options were read with: saved as config.ini and in checkpoints. */
     const struct option_row *table;
 };

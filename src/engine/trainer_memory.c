@@ -41,9 +41,10 @@ double trainer_least_bytes(const struct trainer *t)
     double params = (double)e->shape.V * C + 12 * C * C * (double)e->shape.L;
     double rows = (double)e->batch * (double)e->seq;
 
-    /* Weights, gradients, a share of the moments; some 16 vectors of C a layer and row.
-     */
-    return sizeof(float) * (params * (2 + 2 / P) + rows * (double)e->shape.L * 16 * C);
+    double kept = (double)(e->shape.L * recompute_kept(e->recompute)) * C;
+
+    /* Weights, gradients, a share of the moments; what layers keep for backward. */
+    return sizeof(float) * (params * (2 + 2 / P) + rows * kept);
 }
 
 struct need {
@@ -73,8 +74,8 @@ enum status trainer_check_memory(struct trainer *t, double bytes)
     if (needed > available)
         st = fail(ST_NOMEM,
                   "training: found %.2f GB of memory available on %s, its %d rank%s "
-                  "need%s %.2f GB; lower --batch or --seq, take a smaller --model, or "
-                  "more hosts",
+                  "need%s %.2f GB; lower --batch or --seq, take --recompute all, a "
+                  "smaller --model, or more hosts",
                   available * 1e-9, mine.host, sharers, sharers == 1 ? "" : "s",
                   sharers == 1 ? "s" : "", needed * 1e-9);
     return comm_agree(t->comm, st);

@@ -467,6 +467,7 @@ enum status trainer_prepare(struct trainer *t)
         return fail(ST_USAGE, "--keep: found 0, needs at least 1");
     t->eo.train = true;
     t->eo.layout = (enum layout_order)o->layout;
+    t->eo.recompute = (enum recompute)o->recompute;
     t->eo.overlap = o->overlap == 0;
     st = kernels_select(o->isa, &t->eo.kernels);
     if (st == ST_OK && o->dtype == 1)
@@ -581,12 +582,14 @@ static void print_banner(const struct trainer *t, const struct engine_plan *plan
             1e-6 * (double)(plan->reduce_bytes + plan->return_bytes));
     log_info(
         "memory a rank: parameters %.1f + gradients %.1f + moments %.1f + activations "
-        "%.1f + scratch %.1f + program %.1f = %.1f MB%s%s; a checkpoint takes %.1f MB",
+        "%.1f + scratch %.1f + program %.1f = %.1f MB%s%s; recompute %s; a checkpoint "
+        "takes "
+        "%.1f MB",
         (double)plan->params * 1e-6, (double)plan->grads * 1e-6,
         (double)plan->moments * 1e-6, (double)plan->activations * 1e-6,
         (double)plan->scratch * 1e-6, (double)program_bytes * 1e-6,
         (double)(plan->total + program_bytes) * 1e-6, texts, copy,
-        12e-6 * (double)shape_parameters(s));
+        recompute_name(e->recompute), 12e-6 * (double)shape_parameters(s));
 }
 
 enum status trainer_banner(struct trainer *t)

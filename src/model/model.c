@@ -28,21 +28,59 @@ static bf16 *place_halves(struct placer *p, size_t count)
     return place(p, count, sizeof(bf16));
 }
 
-static void place_layer(struct placer *p, struct layer_state *s,
-                        const struct shape *shape, size_t N)
+static void place_stream(struct placer *p, struct layer_state *s, size_t C, size_t N)
 {
-    size_t C = shape->C;
-
     s->x = place_floats(p, N * C);
     s->ln1_mean = place_floats(p, N);
     s->ln1_rstd = place_floats(p, N);
-    s->qkv = place_floats(p, N * 3 * C);
-    s->att = place_floats(p, N * C);
-    s->lse = place_floats(p, N * shape->H);
     s->mid = place_floats(p, N * C);
     s->ln2_mean = place_floats(p, N);
     s->ln2_rstd = place_floats(p, N);
+}
+
+static void place_attention(struct placer *p, struct layer_state *s,
+                            const struct shape *shape, size_t N)
+{
+    s->qkv = place_floats(p, N * 3 * shape->C);
+    s->att = place_floats(p, N * shape->C);
+    s->lse = place_floats(p, N * shape->H);
+}
+
+static void place_mlp(struct placer *p, struct layer_state *s, size_t C, size_t N)
+{
     s->fc = place_floats(p, N * 4 * C);
+}
+
+/* Of the parts of a layer's state those that layers share, or those of one layer. */
+static void place_layer(const struct model *m, struct placer *p, struct layer_state *s,
+                        size_t N, bool train, bool shared)
+{
+    bool keeps_attention = train && m->recompute < RECOMPUTE_ALL;
+    bool keeps_mlp = train && m->recompute < RECOMPUTE_MLP;
+
+    if (shared != train)
+        place_stream(p, s, m->shape.C, N);
+    if (shared != keeps_attention)
+        place_attention(p, s, &m->shape, N);
+    if (shared != keeps_mlp)
+        place_mlp(p, s, m->shape.C, N);
+}
+
+/* Returns what layers share. */
+static struct layer_state place_layers(const struct model *m, struct placer *p,
+                                       struct layer_state *layers, size_t N, bool train)
+{
+    struct layer_state shared = {0};
+
+    place_layer(m, p, &shared, N, train, true);
+    for (size_t l = 0; l < m->shape.L; l++) {
+        struct layer_state own = shared;
+
+        place_layer(m, p, &own, N, train, false);
+        if (layers)
+            layers[l] = own;
+    }
+    return shared;
 }
 
 static void place_work(struct placer *p, struct layer_work *w, size_t C, size_t N,
@@ -80,23 +118,13 @@ static void place_all(struct model *m, struct placer *p, struct layer_state *lay
     const struct shape *s = &m->shape;
     size_t N = B * T;
     size_t row_tiles = tiling_max_row_tiles(N);
-    struct layer_state shared;
     int32_t *positions = place(p, N, sizeof *positions);
 
     tiling_init(&m->tiling, s, B, T);
     for (size_t n = 0; positions && n < N; n++)
         positions[n] = (int32_t)(n % T);
     m->positions = positions;
-    if (!train)
-        place_layer(p, &shared, s, N);
-    for (size_t l = 0; l < s->L; l++) {
-        struct layer_state own;
-
-        if (train)
-            place_layer(p, &own, s, N);
-        if (layers)
-            layers[l] = train ? own : shared;
-    }
+    struct layer_state shared = place_layers(m, p, layers, N, train);
     m->layers = layers;
     /* In inference every layer reads and writes the one residual stream in place. */
     m->x_last = train ? place_floats(p, N * s->C) : shared.x;
@@ -120,9 +148,10 @@ static void place_all(struct model *m, struct placer *p, struct layer_state *lay
     m->lnf = m->work.ln1;
 }
 
-size_t model_bytes(const struct shape *s, size_t B, size_t T, bool train, bool half)
+size_t model_bytes(const struct shape *s, size_t B, size_t T, bool train,
+                   enum recompute recompute, bool half)
 {
-    struct model m = {.shape = *s};
+    struct model m = {.shape = *s, .recompute = recompute};
     struct placer p = {0};
 
     place_all(&m, &p, NULL, B, T, train, half);

@@ -16,8 +16,9 @@
  * Where nothing but products reads a matrix, it is rounded in place, row by row, and has
  * the leading dimension 2C as bf16 (marked "rounded"); else there is a second copy.
  *
- * What is kept for backward is 10C + 2 layer-norm statistics + H floats a row and layer;
- * layer-norm outputs and gelu are computed again where backward needs them.
+ * What is kept for backward is 10C + 2 layer-norm statistics + H floats a row and layer,
+ * less with `recompute`; layer-norm outputs and gelu are computed again where backward
+ * needs them.
  */
 #ifndef WEFT_MODEL_MODEL_H
 #define WEFT_MODEL_MODEL_H
@@ -29,10 +30,12 @@
 #include "base/memory.h"
 #include "kernels/gemm_bf16.h"
 #include "kernels/kernels.h"
+#include "model/recompute.h"
 #include "model/tensors.h"
 #include "model/tiling.h"
 
-/* Kept by forward for backward; one a layer. Rows are rows of the micro-batch. */
+/* Kept by forward for backward; one a layer, but what is computed again lies at the same
+ * place for all layers. Rows are rows of the micro-batch. */
 struct layer_state {
     float *x;                   /* [N][C] the residual stream that enters the layer */
     float *ln1_mean, *ln1_rstd; /* [N] */
@@ -67,6 +70,7 @@ struct layer_work {
 struct model {
     struct shape shape;
     struct tiling tiling; /* of the micro-batch at hand */
+    enum recompute recompute;
     const struct kernels *kernels;
     const struct gemm_bf16 *half; /* NULL: fp32 */
     bf16_pair *packed;            /* weights for products (packed.c) */
@@ -92,10 +96,11 @@ struct model {
 
 /* Bytes that model_place needs for micro-batches of up to B sequences of T tokens; with
  * train false only what forward needs (layers share one state). half: with bf16. */
-size_t model_bytes(const struct shape *s, size_t B, size_t T, bool train, bool half);
+size_t model_bytes(const struct shape *s, size_t B, size_t T, bool train,
+                   enum recompute recompute, bool half);
 
 /* Takes all buffers but `packed` from the arena (sized by model_bytes) and sets the
- * tiling; m->half is set before. layers has room for L entries. */
+ * tiling; m->half and m->recompute are set before. layers has room for L entries. */
 void model_place(struct model *m, struct arena *arena, struct layer_state *layers,
                  size_t B, size_t T, bool train);
 

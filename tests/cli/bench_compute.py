@@ -24,7 +24,8 @@ PARAMETERS = (V + T) * C + L * (12 * C * C + 13 * C) + 2 * C
 COMMON = {"--model", "--seq", "--json", "--quiet", "--help"}
 OPTIONS = {"gemm": {"--batch", "--threads", "--repeat"},
            "kernels": {"--isa", "--memory", "--repeat"},
-           "step": {"--batch", "--accum", "--threads", "--steps", "--isa", "--dtype"}}
+           "step": {"--batch", "--accum", "--threads", "--steps", "--isa", "--dtype",
+                    "--recompute"}}
 PRODUCTS = ("qkv", "attproj", "fc", "fcproj", "head")
 PARTS = ("forward", "input gradient", "weight gradient")
 
@@ -160,6 +161,20 @@ class Bench(unittest.TestCase):
         self.assertIn("bench step 3/3", done.stderr)
         self.assertNotIn(f"first: {figures['first_loss']:.6g}", done.stdout)
 
+    def test_recompute(self):
+        """The same loss from fewer activations and more tasks."""
+        found = [self.figures("step", "--threads", 1, "--steps", 1, "--recompute", r)[0]
+                 for r in ("none", "mlp", "all")]
+        self.assertEqual([f["recompute"] for f in found], ["none", "mlp", "all"])
+        self.assertEqual(len({f["last_loss"] for f in found}), 1)
+        kept = [f["plan"]["activations"] for f in found]
+        self.assertTrue(kept[0] > kept[1] > kept[2], kept)
+        again = [{row["label"] for row in f["labels"] if "again" in row["label"]}
+                 for f in found]
+        self.assertEqual(again[0], set())
+        self.assertEqual(again[1], {"ln2 again", "fc again"})
+        self.assertEqual(again[2], again[1] | {"ln1 again", "qkv again", "attention again"})
+
     def test_help(self):
         overview = run(WEFT, "bench", "--help").stdout
         for name, options in OPTIONS.items():
@@ -185,6 +200,7 @@ class Bench(unittest.TestCase):
                 ("step", 2, "--steps: found 1001", "--steps", "1001"),
                 ("step", 2, "instruction set 'mmx'", "--isa", "mmx"),
                 ("step", 2, "--dtype", "--dtype", "fp8"),
+                ("step", 2, "--recompute", "--recompute", "some"),
                 ("step", 2, "no such option", "--bogus", "1"),
                 ("step", 2, "found 'word'", "word")):
             with self.subTest((name, *words)):

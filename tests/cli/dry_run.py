@@ -54,7 +54,31 @@ def compare(name, *args):
         print(f"{name}: the sanitizers' own memory is not planned, so the peak is not compared")
     elif abs(peak / (total + copy) - 1) > 0.1:
         failures.append(f"{name}: planned {total + copy:.1f} MB, measured {peak:.1f} MB")
-    return copy
+    return copy, peak
+
+
+def losses(run):
+    with open(f"{run}/metrics.jsonl", encoding="utf-8") as f:
+        return [line["loss"] for line in map(json.loads, f) if "loss" in line]
+
+
+def recomputes():
+    """Less memory, as planned, and the very same losses; the run's config.ini has it."""
+    small = ("--save-every", "0", "--batch", "8", "--model", "L=4,H=4,C=384,T=128,V=30000")
+    peaks = [compare(f"recompute-{r}", "--recompute", r, *small)[1] for r in ("none", "mlp", "all")]
+    # Floats of 1536 numbers a row and layer, of 1024 rows and three layers.
+    saved = 1e-6 * 4 * 1536 * 1024 * 3
+    if not SANITIZED and min(peaks[0] - peaks[1], peaks[1] - peaks[2]) < 0.8 * saved:
+        failures.append(f"--recompute: peaks of {peaks} MB, {saved:.1f} MB less each needed")
+    if not losses("recompute-none") == losses("recompute-mlp") == losses("recompute-all"):
+        failures.append("--recompute: other losses")
+    with open("recompute-mlp/config.ini", encoding="utf-8") as f:
+        if not re.search(r"^recompute *= *mlp$", f.read(), re.M):
+            failures.append("--recompute is not in config.ini")
+    done = subprocess.run([*TRAIN, "--out", "other", "--recompute", "some"], capture_output=True,
+                          text=True, timeout=60, check=False)
+    if done.returncode != 2 or "none|mlp|all" not in done.stderr:
+        failures.append(f"--recompute some: {done.returncode}, {done.stderr}")
 
 
 def refuses():
@@ -105,12 +129,13 @@ def main():
     os.makedirs(os.path.join(TMP, "tokens"))
     os.chdir(TMP)
     write_tokens("tokens/x_train_000001.bin", 20000, 30000)
-    if compare("last", "--save-every", "0", "--sample-prompt", "The ") != 0:
+    if compare("last", "--save-every", "0", "--sample-prompt", "The ")[0] != 0:
         failures.append("a copy is planned for the last checkpoint, which needs none")
-    if compare("blocking", "--save-every", "1", "--save", "blocking") != 0:
+    if compare("blocking", "--save-every", "1", "--save", "blocking")[0] != 0:
         failures.append("a copy is planned with --save blocking")
-    if compare("beside", "--save-every", "1") == 0:
+    if compare("beside", "--save-every", "1")[0] == 0:
         failures.append("no copy is planned for checkpoints beside the steps")
+    recomputes()
     counts()
     refuses()
     starts_again()

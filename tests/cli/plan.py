@@ -117,6 +117,9 @@ def check_options():
     check(other("--ranks", "12", "--rounds", "recursive")["exchange"]["rounds"] == 3,
           "--rounds recursive")
     check(other("--block-bytes", "one")["exchange"]["blocks"] == 1, "--block-bytes one")
+    kept = [other("--recompute", r)["memory_bytes"]["activations"] for r in ("none", "mlp", "all")]
+    check(kept[0] == base["memory_bytes"]["activations"] and kept[0] - kept[1] ==
+          3 * 4 * 128 * 8 * 128 * 4 and kept[2] < kept[1], f"--recompute: {kept}")
     hosts = other("--hosts", "2")
     check(hosts["job"]["hosts"] == 2 and
           hosts["memory_bytes"]["parameters"] * 2 == base["memory_bytes"]["parameters"],
@@ -134,6 +137,11 @@ def check_options():
                 "--flops-per-second", "1e12", "--batch", "1")
     # 6 x 124.4M x 1024 tokens and attention: 0.88 TF.
     check(0.7 < rate["prediction"]["compute_s"] < 1.0, "--flops-per-second")
+    again = plan("--brief", "--model", "gpt2", "--ranks", "1", "--threads", "1",
+                 "--flops-per-second", "1e12", "--batch", "1", "--recompute", "mlp")
+    # 8 C^2 a token in eleven layers
+    check(abs(again["prediction"]["compute_s"] - rate["prediction"]["compute_s"] -
+              8 * 768 ** 2 * 1024 * 11e-12) < 1e-3, "--recompute takes time")
     check(rate["prediction"]["messages"] == 0 and rate["prediction"]["exposed_s"] == 0,
           "one rank has nobody to wait for")
     machine = plan("--brief", "--model", "d4", "--ranks", "2")

@@ -67,12 +67,13 @@ class Run:
     def __init__(self, name, ranks=1, strategy="reduce-broadcast", split="on", engine="direct",
                  layout="production", block="64k", hosts="one", rounds="flat", threads=1,
                  overlap="on", accum=False, clip=0.5, roots=1, wire="fp32", shuffle=0,
-                 delay_ms=0, bits=None):
+                 delay_ms=0, bits=None, recompute="none"):
         self.name, self.ranks, self.strategy, self.split = name, ranks, strategy, split
         self.engine, self.layout, self.block, self.hosts = engine, layout, block, hosts
         self.rounds = rounds if engine == "direct" else "auto"
         self.threads, self.overlap, self.clip, self.roots = threads, overlap, clip, roots
         self.wire, self.shuffle, self.delay_ms, self.bits = wire, shuffle, delay_ms, bits
+        self.recompute = recompute
         self.accum = MICRO_BATCHES[ranks] if accum else 1
         self.batch = SEQUENCES // ranks // self.accum
         assert self.accum * self.batch * ranks == SEQUENCES, name
@@ -82,7 +83,7 @@ class Run:
                 self.threads, "--strategy", self.strategy, "--split-embedding", self.split,
                 "--engine", self.engine, "--rounds", self.rounds, "--roots", self.roots,
                 "--wire", self.wire, "--layout", self.layout, "--block-bytes", self.block,
-                "--overlap", self.overlap, "--host-memory",
+                "--overlap", self.overlap, "--recompute", self.recompute, "--host-memory",
                 "off" if self.hosts == "off" else "on"]
 
     def describe(self):
@@ -172,10 +173,12 @@ BASES = [Run("one"), Run("one.unclipped", clip=0)]
 WORKERS = [
     Run("one.threads2", threads=2, bits="one"),
     Run("one.threads3", threads=3, layout="storage", overlap="off", shuffle=7, bits="one"),
+    Run("one.recompute", threads=2, recompute="mlp", shuffle=5, bits="one"),
     Run("two", 2, block="4k"),
     Run("two.threads2", 2, threads=2, block="4k", shuffle=1, bits="two"),
     Run("two.threads3", 2, threads=3, block="4k", layout="storage", overlap="off", shuffle=2,
         bits="two"),
+    Run("two.recompute", 2, threads=2, block="4k", recompute="all", shuffle=6, bits="two"),
     Run("four.roots2", 4, roots=2, hosts="pairs", block="4k"),
     Run("four.roots2.threads2", 4, roots=2, hosts="pairs", block="4k", threads=2, shuffle=3,
         bits="four.roots2"),

@@ -157,6 +157,54 @@ static void half(void **state)
     (void)state;
 }
 
+static void evaluate(struct engine *e, size_t step, void *arg)
+{
+    float logits[V];
+    int32_t tokens[T];
+
+    (void)arg;
+    for (size_t i = 0; i < T; i++)
+        tokens[i] = (int32_t)((i + step) % V);
+    engine_flush(e);
+    (void)engine_eval(e);
+    engine_logits(e, tokens, T, logits);
+    engine_logits(e, tokens, 1 + step, logits);
+    engine_flush(e);
+}
+
+/* What is computed again has the bits of what was kept, in many tiles of several layers
+ * too, with an evaluation in the shared buffers between steps. */
+static void recomputing(void **state)
+{
+    const struct gemm_bf16 *table;
+
+    (void)state;
+    assert_int_equal(gemm_bf16_select(NULL, &table), ST_OK);
+    for (unsigned i = 0; i < 8; i++) {
+        bool many = i & 4;
+        struct run a = {.options = many ? many_options() : base_options(),
+                        .fill = many ? fill_many : fill};
+        struct run b;
+
+        if (many)
+            a.options.shape.L = 3;
+        if (i & 2)
+            a.options.half = table;
+        b = a;
+        b.options.recompute = i & 1 ? RECOMPUTE_ALL : RECOMPUTE_MLP;
+        b.options.workers = 3;
+        if (!many)
+            b.between = evaluate;
+        do_run(&a);
+        task_shuffle(i);
+        do_run(&b);
+        task_shuffle(0);
+        same_bits(&a, &b, "computed again");
+        free(a.weights);
+        free(b.weights);
+    }
+}
+
 static void order_of_tasks(void **state)
 {
     (void)state;
@@ -279,21 +327,6 @@ static void block_sizes_with_clipping(void **state)
     free(b.weights);
 }
 
-static void evaluate(struct engine *e, size_t step, void *arg)
-{
-    float logits[V];
-    int32_t tokens[T];
-
-    (void)arg;
-    for (size_t i = 0; i < T; i++)
-        tokens[i] = (int32_t)((i + step) % V);
-    engine_flush(e);
-    (void)engine_eval(e);
-    engine_logits(e, tokens, T, logits);
-    engine_logits(e, tokens, 1 + step, logits);
-    engine_flush(e);
-}
-
 static void flush(struct engine *e, size_t step, void *arg)
 {
     (void)step;
@@ -338,6 +371,7 @@ int main(void)
         cmocka_unit_test(training_moves_weights),
         cmocka_unit_test(workers),
         cmocka_unit_test(half),
+        cmocka_unit_test(recomputing),
         cmocka_unit_test(order_of_tasks),
         cmocka_unit_test(many_tiles),
         cmocka_unit_test(many_tiles_split),

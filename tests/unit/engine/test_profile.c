@@ -30,7 +30,7 @@ static struct profile profile_of(const struct layout *l, size_t B, size_t T, siz
 {
     struct profile p;
 
-    assert_int_equal(profile_init(&p, l, B, T, accum, workers), ST_OK);
+    assert_int_equal(profile_init(&p, l, B, T, accum, RECOMPUTE_NONE, workers), ST_OK);
     return p;
 }
 
@@ -38,6 +38,32 @@ static const struct profile_slice *at(const struct profile *p, const struct layo
                                       enum tensor_kind kind, size_t layer)
 {
     return &p->slices[layout_slice(l, kind, layer) - l->slices];
+}
+
+/* What is computed again lengthens backward by its operations and a little. */
+static void test_recomputing(void **state)
+{
+    struct shape s = shape_of("gpt2");
+    const size_t B = 4, T = 256;
+    struct layout l;
+
+    (void)state;
+    assert_int_equal(layout_init(&l, &s, LAYOUT_PRODUCTION), ST_OK);
+    struct profile none = profile_of(&l, B, T, 1, 1);
+
+    for (enum recompute r = RECOMPUTE_MLP; r <= RECOMPUTE_ALL; r++) {
+        double flops = recompute_flops(r, &s, T, (double)(B * T));
+        struct profile p;
+
+        assert_int_equal(profile_init(&p, &l, B, T, 1, r, 1), ST_OK);
+        assert_true(p.length - none.length > flops);
+        assert_true(p.length - none.length < 1.1 * flops);
+        assert_near(p.forward * p.length, none.forward * none.length, 1e-6 * none.length);
+        assert_near(p.head * p.length, none.head * none.length, 1e-6 * none.length);
+        profile_release(&p);
+    }
+    profile_release(&none);
+    layout_release(&l);
 }
 
 /* With one worker the length is the sum of the costs, and that is the operations of the
@@ -189,8 +215,9 @@ static void test_workers(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_operations), cmocka_unit_test(test_tiles),
-        cmocka_unit_test(test_order), cmocka_unit_test(test_workers)};
+        cmocka_unit_test(test_operations), cmocka_unit_test(test_recomputing),
+        cmocka_unit_test(test_tiles), cmocka_unit_test(test_order),
+        cmocka_unit_test(test_workers)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
