@@ -11,11 +11,12 @@
 #include "kernels/dispatch.h"
 #include "kernels/isa.h"
 #include "kernels/panel.h"
+#include "kernels/transpose.h"
 #include "kernels/vmath.h"
 
 #include "base/memory.h"
 
-enum { TILE = ATTENTION_TILE, TILE_ELEMS = TILE * TILE };
+enum { TILE = ATTENTION_TILE, TILE_ELEMS = TILE * TILE, ROWS_AHEAD = 16 };
 
 _Static_assert((int)PANEL_ALIGN == (int)ATTENTION_ALIGN, "workspace and panels agree");
 
@@ -45,6 +46,13 @@ static float *align_work(float *work)
     return (float *)(void *)(uintptr_t)round_up((size_t)(uintptr_t)work, CACHE_LINE);
 }
 
+/* Rows of one head lie far apart, beyond what the CPU fetches by itself. */
+KERNEL_INLINE void fetch_row(struct head from, size_t t)
+{
+    for (size_t d = 0; d < from.D; d += CACHE_LINE / sizeof(float))
+        __builtin_prefetch(from.base + t * from.ld + d);
+}
+
 /* out[r][0..width) = scale * rows t0..t0+rows of the head, zeros up to width and, below
  * them, up to a multiple of PANEL_ROWS. */
 static void pack_rows(float *restrict out, size_t width, struct head from, size_t t0,
@@ -53,6 +61,7 @@ static void pack_rows(float *restrict out, size_t width, struct head from, size_
     for (size_t r = 0; r < rows; r++) {
         const float *restrict row = from.base + (t0 + r) * from.ld;
 
+        fetch_row(from, t0 + r + ROWS_AHEAD);
         for (size_t d = 0; d < from.D; d++)
             out[r * width + d] = row[d] * scale;
         for (size_t d = from.D; d < width; d++)
@@ -62,21 +71,26 @@ static void pack_rows(float *restrict out, size_t width, struct head from, size_
            (round_up(rows, PANEL_ROWS) - rows) * width * sizeof *out);
 }
 
-/* out[d][0..TILE) = column d of rows t0..t0+rows of the head, then zeros. A cache line of
- * every row at a time: with a long row distance few of them fit in the cache together. */
+/* out[d][0..TILE) = column d of rows t0..t0+rows of the head, then zeros. */
 static void pack_transposed(float *restrict out, struct head from, size_t t0, size_t rows)
 {
     const float *restrict base = from.base + t0 * from.ld;
+    const size_t squares = from.D / VEC_ELEMS * VEC_ELEMS;
 
-    for (size_t d0 = 0; d0 < from.D; d0 += PANEL_ALIGN) {
-        size_t count = min_size(PANEL_ALIGN, from.D - d0);
+    if (rows < TILE)
+        memset(out, 0, from.D * TILE * sizeof *out);
+    for (size_t r = 0; r < rows; r += VEC_ELEMS, base += VEC_ELEMS * from.ld) {
+        const size_t height = min_size(VEC_ELEMS, rows - r);
 
-        for (size_t r = 0; r < rows; r++)
-            for (size_t d = 0; d < count; d++)
-                out[(d0 + d) * TILE + r] = base[r * from.ld + d0 + d];
+        for (size_t i = 0; i < VEC_ELEMS; i++)
+            fetch_row(from, t0 + r + i + VEC_ELEMS);
+        if (height == VEC_ELEMS)
+            for (size_t d = 0; d < squares; d += VEC_ELEMS)
+                transpose_square(out + d * TILE + r, TILE, base + d, from.ld);
+        for (size_t d = height == VEC_ELEMS ? squares : 0; d < from.D; d++)
+            for (size_t i = 0; i < height; i++)
+                out[d * TILE + r + i] = base[i * from.ld + d];
     }
-    for (size_t d = 0; d < from.D && rows < TILE; d++)
-        memset(out + d * TILE + rows, 0, (TILE - rows) * sizeof *out);
 }
 
 static void unpack_rows(float *restrict out, size_t ld, const float *restrict from,
@@ -124,10 +138,27 @@ static void weight_queries(float *out, const float *weights, const float *values
     }
 }
 
+enum { ROW_VECS = TILE / VEC_ELEMS };
+
+/* Elements reach.. of the vector that begins at element c become `value`. */
+KERNEL_INLINE vec masked(vec x, size_t c, size_t reach, float value)
+{
+    static const int32_t places[16] = {0, 1, 2,  3,  4,  5,  6,  7,
+                                       8, 9, 10, 11, 12, 13, 14, 15};
+    vec_bits place, keep;
+
+    memcpy(&place, places, sizeof place);
+    keep = place < (int32_t)reach - (int32_t)c;
+    return (vec)((keep & (vec_bits)x) | (~keep & (vec_bits)vec_splat(value)));
+}
+
 static void mask_row(float *row, size_t reach, float value)
 {
-    for (size_t c = reach; c < TILE; c++)
-        row[c] = value;
+    for (size_t v = 0; v < ROW_VECS; v++) {
+        float *at = row + v * VEC_ELEMS;
+
+        vec_store(at, masked(vec_load(at), v * VEC_ELEMS, reach, value));
+    }
 }
 
 static float max_score(const float *row)
@@ -139,10 +170,7 @@ static float max_score(const float *row)
         acc[v] =
             vec_max(vec_load(row + v * VEC_ELEMS), vec_load(row + LANES + v * VEC_ELEMS));
     lanes_store(lanes, acc);
-    for (int width = LANES / 2; width > 0; width /= 2)
-        for (int l = 0; l < width; l++)
-            lanes[l] = lanes[l] > lanes[l + width] ? lanes[l] : lanes[l + width];
-    return lanes[0];
+    return lanes_max(lanes);
 }
 
 static float exp_row(float *row, float max)
@@ -163,19 +191,23 @@ static float exp_row(float *row, float max)
 static void online_softmax(float *scores, float *out, size_t width, float *max,
                            float *sum, struct tile_pair at)
 {
-    for (size_t r = 0; r < at.rows; r++) {
-        float *row = scores + r * TILE;
-        float largest, shrink;
+    float largest[TILE];
 
+    for (size_t r = 0; r < at.rows; r++) {
         if (at.diagonal)
-            mask_row(row, r + 1, -INFINITY);
-        largest = max_score(row);
-        largest = largest > max[r] ? largest : max[r];
-        shrink = vexpf(max[r] - largest);
-        sum[r] = sum[r] * shrink + exp_row(row, largest);
-        max[r] = largest;
-        for (size_t d = 0; d < width; d++)
-            out[r * width + d] *= shrink;
+            mask_row(scores + r * TILE, r + 1, -INFINITY);
+        largest[r] = max_score(scores + r * TILE);
+    }
+    for (size_t r = 0; r < at.rows; r++) {
+        if (largest[r] > max[r]) {
+            float shrink = vexpf(max[r] - largest[r]);
+
+            sum[r] *= shrink;
+            max[r] = largest[r];
+            for (size_t d = 0; d < width; d++)
+                out[r * width + d] *= shrink;
+        }
+        sum[r] += exp_row(scores + r * TILE, max[r]);
     }
 }
 
@@ -244,16 +276,20 @@ static void softmax_slopes(float *scores, float *slopes, const float *lse,
 static void row_products(float *delta, const float *dout, size_t width, struct head out,
                          size_t T)
 {
-    for (size_t t = 0; t < T; t++) {
+    for (size_t t = 0; t < T; t++, dout += width) {
         const float *row = out.base + t * out.ld;
-        float lanes[LANES] = {0};
+        vec acc[LANE_VECS] = {{0}};
+        float lanes[LANES];
         size_t d = 0;
 
+        fetch_row(out, t + ROWS_AHEAD);
         for (; d + LANES <= out.D; d += LANES)
-            for (size_t l = 0; l < LANES; l++)
-                lanes[l] += dout[t * width + d + l] * row[d + l];
+            for (size_t v = 0; v < LANE_VECS; v++)
+                acc[v] += vec_load(dout + d + v * VEC_ELEMS) *
+                          vec_load(row + d + v * VEC_ELEMS);
+        lanes_store(lanes, acc);
         for (size_t l = 0; d < out.D; d++, l++)
-            lanes[l] += dout[t * width + d] * row[d];
+            lanes[l] += dout[d] * row[d];
         delta[t] = lanes_sum(lanes);
     }
 }

@@ -13,11 +13,11 @@
  */
 #include "kernels/gemm_own.h"
 #include "kernels/isa.h"
+#include "kernels/transpose.h"
 
 #include "base/memory.h"
 
 #if VEC_ELEMS == 16
-#    include <immintrin.h>
 enum { ROWS = 8 };
 #else
 enum { ROWS = 4 };
@@ -39,46 +39,6 @@ enum {
 
 /* ---- packing ---- */
 
-#if VEC_ELEMS == 16
-/* to[k][c] = from[c][k], 16 x 16: four times four rows' quarters are loaded into the
- * quarters of four vectors, which are then transposed in place. */
-static void transpose_square(float *restrict to, const float *restrict from, size_t ld)
-{
-    for (size_t k = 0; k < 16; k += 4) {
-        __m512 quarter[4];
-
-        for (size_t r = 0; r < 4; r++) {
-            const float *row = from + r * ld + k;
-            __m512 v = _mm512_castps128_ps512(_mm_loadu_ps(row));
-
-            v = _mm512_insertf32x4(v, _mm_loadu_ps(row + 4 * ld), 1);
-            v = _mm512_insertf32x4(v, _mm_loadu_ps(row + 8 * ld), 2);
-            quarter[r] = _mm512_insertf32x4(v, _mm_loadu_ps(row + 12 * ld), 3);
-        }
-        const __m512d low01 =
-                          _mm512_castps_pd(_mm512_unpacklo_ps(quarter[0], quarter[1])),
-                      low23 =
-                          _mm512_castps_pd(_mm512_unpacklo_ps(quarter[2], quarter[3])),
-                      high01 =
-                          _mm512_castps_pd(_mm512_unpackhi_ps(quarter[0], quarter[1])),
-                      high23 =
-                          _mm512_castps_pd(_mm512_unpackhi_ps(quarter[2], quarter[3]));
-
-        _mm512_storeu_pd(to + k * PANEL, _mm512_unpacklo_pd(low01, low23));
-        _mm512_storeu_pd(to + (k + 1) * PANEL, _mm512_unpackhi_pd(low01, low23));
-        _mm512_storeu_pd(to + (k + 2) * PANEL, _mm512_unpacklo_pd(high01, high23));
-        _mm512_storeu_pd(to + (k + 3) * PANEL, _mm512_unpackhi_pd(high01, high23));
-    }
-}
-#else
-static void transpose_square(float *restrict to, const float *restrict from, size_t ld)
-{
-    for (size_t c = 0; c < VEC_ELEMS; c++)
-        for (size_t k = 0; k < VEC_ELEMS; k++)
-            to[k * PANEL + c] = from[c * ld + k];
-}
-#endif
-
 /* A panel of `columns` columns whose numbers of one column are side by side. */
 static void pack_columns(float *restrict to, const float *restrict from, size_t ld,
                          size_t columns, size_t depth)
@@ -92,7 +52,7 @@ static void pack_columns(float *restrict to, const float *restrict from, size_t 
 
         if (width == VEC_ELEMS)
             for (size_t k = 0; k < squares; k += VEC_ELEMS)
-                transpose_square(to + k * PANEL + c, from + k, ld);
+                transpose_square(to + k * PANEL + c, PANEL, from + k, ld);
         for (size_t k = width == VEC_ELEMS ? squares : 0; k < depth; k++)
             for (size_t i = 0; i < width; i++)
                 to[k * PANEL + c + i] = from[i * ld + k];

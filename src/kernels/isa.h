@@ -86,7 +86,7 @@ KERNEL_INLINE void lanes_store(float lanes[LANES], const vec acc[LANE_VECS])
         vec_store(lanes + v * VEC_ELEMS, acc[v]);
 }
 
-/* Sum of the lanes as a tree. */
+/* Sum, or largest, of the lanes as a tree. */
 KERNEL_INLINE float lanes_sum(float lanes[LANES])
 {
     for (int width = LANES / 2; width > 0; width /= 2)
@@ -95,13 +95,12 @@ KERNEL_INLINE float lanes_sum(float lanes[LANES])
     return lanes[0];
 }
 
-KERNEL_INLINE float lanes_max(const float lanes[LANES])
+KERNEL_INLINE float lanes_max(float lanes[LANES])
 {
-    float largest = lanes[0];
-
-    for (int l = 1; l < LANES; l++)
-        largest = lanes[l] > largest ? lanes[l] : largest;
-    return largest;
+    for (int width = LANES / 2; width > 0; width /= 2)
+        for (int l = 0; l < width; l++)
+            lanes[l] = lanes[l] > lanes[l + width] ? lanes[l] : lanes[l + width];
+    return lanes[0];
 }
 
 #endif

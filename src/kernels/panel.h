@@ -44,7 +44,8 @@ KERNEL_INLINE void panel_columns(float *out, size_t ldo, const float *a, size_t 
             vec_store(out + i * ldo + v * VEC_ELEMS, acc[i][v]);
 }
 
-static inline void panel(float *out, size_t ldo, const float *a, size_t row_step,
+/* Inline, so that the step that is 1 costs no arithmetic. */
+KERNEL_INLINE void panel(float *out, size_t ldo, const float *a, size_t row_step,
                          size_t k_step, const float *b, size_t ldb, size_t n, size_t k,
                          bool add)
 {
