@@ -148,7 +148,8 @@ struct tile {
     size_t ldc;
     const float *bias, *add; /* what is added to the sums, or NULL */
     size_t ldadd;
-    const float *next_C, *next_add; /* the rows that come next */
+    const float *next_C, *next_add,
+        *next_left; /* the rows that come next; left: or NULL */
 };
 
 KERNEL_INLINE void tile_sums(const struct tile *t, struct ahead *ahead, const size_t rows,
@@ -173,6 +174,8 @@ KERNEL_INLINE void tile_sums(const struct tile *t, struct ahead *ahead, const si
         }
         next_C += t->ldc;
         next_add += t->ldadd;
+        for (size_t i = 0; t->next_left && i < ROWS; i++)
+            __builtin_prefetch(t->next_left + i * t->left_row + k, 0, 2);
 #pragma GCC unroll 1
         for (size_t w = 0; w < count; w++) {
             vec column[VECS];
@@ -327,6 +330,7 @@ static void multiply_tile(const struct product *p, const struct block *b, struct
     t->add = added.at;
     t->ldadd = added.ld;
     t->next_add = next.at ? next.at : t->next_C;
+    t->next_left = !packed && j == 0 && !last ? t->left + rows * t->left_row : NULL;
     if (columns % VEC_ELEMS == 0)
         tile(t, ahead, rows, columns / VEC_ELEMS, packed);
     else
