@@ -232,18 +232,19 @@ static struct product product_of(const struct model *m, enum tensor_kind kind, s
     }
 }
 
-/* Of output rows row0 .. row0 + rows - 1 of a matrix of layer l. */
-static void bias_grad(const struct model *m, struct product p, size_t l, size_t row0,
-                      size_t rows, bool accumulate)
+/* Of output rows row0 .. row0 + rows - 1 of a matrix of layer l, over the rows of chunk
+ * c: at once with their product, which has just read the same columns of dy. */
+static void bias_grad(const struct model *m, struct product p, size_t l, size_t c,
+                      size_t row0, size_t rows, bool accumulate)
 {
     float *db = model_grad(m, p.bias, l) + row0;
     size_t out = layout_slice(m->layout, p.bias, l)->cols;
+    struct span terms = tiling_chunk_rows(&m->tiling, c);
 
-    if (p.dy.x) {
-        m->kernels->bias_grad(db, p.dy.x + row0, out, m->tiling.N, rows, accumulate);
-        return;
-    }
-    for (size_t c = 0; c < m->tiling.chunks; c++)
+    if (p.dy.x)
+        m->kernels->bias_grad(db, p.dy.x + terms.begin * out + row0, out, terms.size,
+                              rows, accumulate || c > 0);
+    else
         m->kernels->add_partials(db, m->work.dfcb + c * out + row0, 1, rows,
                                  accumulate || c > 0);
 }
@@ -276,8 +277,13 @@ void weight_grad(const struct model *m, enum tensor_kind kind, size_t l, size_t 
 
         m->half->weight_grad(&g, work);
     }
-    for (size_t j = 0; !m->half && j < cut->tiles; j++)
+    for (size_t j = 0; j < cut->tiles; j++)
         for (size_t c = 0; c < m->tiling.chunks; c++) {
+            if (j == 0)
+                bias_grad(m, p, l, c, row0, rows, accumulate);
+            if (m->half)
+                continue;
+
             struct span cols = tiling_columns(cut, j);
             struct span terms = tiling_chunk_rows(&m->tiling, c);
 
@@ -286,7 +292,6 @@ void weight_grad(const struct model *m, enum tensor_kind kind, size_t l, size_t 
                  p.x.x + terms.begin * in + cols.begin, in, accumulate || c > 0 ? 1 : 0,
                  dW + cols.begin, in);
         }
-    bias_grad(m, p, l, row0, rows, accumulate);
 }
 
 void norm_weight_grad(const struct model *m, size_t l, bool second, bool accumulate)
