@@ -135,7 +135,7 @@ sys.exit(a != b)' "${vocab%vocab.bpe}encoder.json" "$tmp/bpe.safetensors/vocab.j
 
     # More ids than the model has.
     rc=0
-    "$WEFT" convert --from "$tmp/run.bin" --to gguf --vocab "$vocab" --out "$tmp/many" \
+    "$WEFT" convert --from "$tmp/run.bin" --to gguf --vocab "$vocab" --out "$tmp/large" \
         2>"$tmp/log" || rc=$?
     [ "$rc" -eq 2 ] || fail "exit code $rc for a tokenizer too large"
     grep -q "tokenizer of 50257 ids, needs at most the model's 257" "$tmp/log" ||

@@ -39,18 +39,18 @@ def live_lines(part):
 
 
 def live_line():
-    code, parts = terminal.run(TRAIN + ["--steps", "400", "--out", "live"], 120, cwd=TMP,
+    code, parts = terminal.run(TRAIN + ["--steps", "1000", "--out", "live"], 120, cwd=TMP,
                                resize_to=50)
     check(code == 0, f"train on a terminal: exit code {code}: {parts}")
     wide, narrow = live_lines(parts[0]), live_lines(parts[1])
     check(len(wide) > 2 and len(narrow) > 2, f"{len(wide)} and {len(narrow)} live lines")
-    whole = r"train \d+/400 steps \(\d+ %\)  ETA \d+\w+  loss \d\.\d{4}  \d+ tokens/s"
+    whole = r"train \d+/1000 steps \(\d+ %\)  ETA \d+\w+  loss \d\.\d{4}  \d+ tokens/s"
     for line in wide[2:]:
         check(re.match(whole, visible(line)), f"live line: {visible(line)!r}")
         check("MFU" in line and "\x1b[1;36m" in line, f"live line: {line!r}")
     for line in narrow[2:]:
         check(len(visible(line)) < 50, f"{len(visible(line))} characters of 50: {line!r}")
-        check(re.match(r"train \d+/400 steps", visible(line)), f"narrow: {line!r}")
+        check(re.match(r"train \d+/1000 steps", visible(line)), f"narrow: {line!r}")
         check(not re.search(r"\s$|tokens$", visible(line)), f"a field is cut: {line!r}")
 
 
@@ -84,7 +84,7 @@ def crowded_cores():
 def watch():
     done = subprocess.run([WEFT, "watch", "live"], cwd=TMP, capture_output=True, text=True,
                           timeout=60, check=False)
-    check(done.returncode == 0 and "400/400" in done.stdout and "\x1b" not in done.stdout,
+    check(done.returncode == 0 and "1000/1000" in done.stdout and "\x1b" not in done.stdout,
           f"watch of a finished run: {done.stdout} {done.stderr}")
     check("ended: done" in done.stdout and "ETA" not in done.stdout,
           f"what a finished run still needs: {done.stdout}")
