@@ -29,14 +29,14 @@ enum status sentinels_init(struct engine *e)
         [S_ATT] = {L, chunks},
         [S_MID] = {L, chunks},
         [S_FC] = {L, chunks},
-        [S_LN1] = {1, chunks},
-        [S_LN2] = {1, chunks},
-        [S_GELU] = {1, chunks},
-        [S_DX] = {1, chunks},
-        [S_DFC] = {1, chunks},
-        [S_DMID] = {1, chunks},
-        [S_DATT] = {1, chunks},
-        [S_DQKV] = {1, chunks},
+        [S_LN1] = {2, chunks},
+        [S_LN2] = {2, chunks},
+        [S_GELU] = {2, chunks},
+        [S_DX] = {2, chunks},
+        [S_DFC] = {2, chunks},
+        [S_DMID] = {2, chunks},
+        [S_DATT] = {2, chunks},
+        [S_DQKV] = {2, chunks},
         [S_DLNFW] = {1, chunks},
         [S_LOGITS] = {2, t->vocab_tiles},
         [S_LOSS] = {1, chunks},
@@ -244,6 +244,11 @@ size_t attention_place(const struct engine *e, size_t l)
 size_t mlp_place(const struct engine *e, size_t l)
 {
     return e->options.recompute == RECOMPUTE_NONE ? l : 0;
+}
+
+size_t work_place(const struct engine *e, size_t l)
+{
+    return l % e->model.sets;
 }
 
 size_t slice_index(const struct engine *e, enum tensor_kind kind, size_t layer)

@@ -79,6 +79,15 @@ static size_t scratch_pieces(const struct engine_options *o)
     return (size_t)o->workers + 1;
 }
 
+/* With few workers the critical path never waits for weight gradients to have read what
+ * it overwrites. */
+static size_t work_sets(const struct engine_options *o)
+{
+    enum { FEW_WORKERS = 8 };
+
+    return o->train && o->workers > FEW_WORKERS ? 2 : 1;
+}
+
 static struct exchange_options exchange_options(const struct engine_options *o)
 {
     return (struct exchange_options){.engine = o->exchange, .wire = o->wire};
@@ -118,7 +127,7 @@ static enum status describe(const struct engine_options *o, const struct layout 
     *out = (struct engine_plan){
         .params = l->elems * f,
         .activations = model_bytes(&o->shape, o->batch, o->seq, o->train, o->recompute,
-                                   o->half != NULL) +
+                                   work_sets(o), o->half != NULL) +
                        2 * o->accum * o->batch * o->seq * sizeof(int32_t),
         .scratch = scratch_pieces(o) * work_elems(o) * f + packed_bytes(o),
         .blocks = plan->n_blocks,
@@ -247,6 +256,7 @@ static enum status allocate_activations(struct engine *e,
                               .kernels = o->kernels,
                               .half = o->half,
                               .recompute = o->recompute,
+                              .sets = work_sets(o),
                               .layout = &e->layout,
                               .params = e->params,
                               .grads = e->grads};

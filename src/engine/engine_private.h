@@ -23,15 +23,15 @@ enum sentinel {
     S_ATT,      /* [place][chunk]  att and lse; in forward att_half too */
     S_MID,      /* [layer][chunk]  mid and the statistics of ln2 */
     S_FC,       /* [place][chunk]  (attention_place(), mlp_place()) */
-    S_LN1,      /* [0][chunk]      ln1 and partial sums of its gradients; lnf and its
+    S_LN1,      /* [set][chunk]      ln1 and partial sums of its gradients; lnf and its
                    statistics */
-    S_LN2,      /* [0][chunk]      the same of ln2 */
-    S_GELU,     /* [0][chunk] */
-    S_DX,       /* [0][chunk] */
-    S_DFC,      /* [0][chunk] */
-    S_DMID,     /* [0][chunk]      and att_half in backward */
-    S_DATT,     /* [0][chunk] */
-    S_DQKV,     /* [0][chunk] */
+    S_LN2,      /* [set][chunk]      the same of ln2 */
+    S_GELU,     /* [set][chunk] */
+    S_DX,       /* [set][chunk] */
+    S_DFC,      /* [set][chunk] */
+    S_DMID,     /* [set][chunk]      and att_half in backward */
+    S_DATT,     /* [set][chunk] */
+    S_DQKV,     /* [set][chunk] */
     S_DLNFW,    /* [0][chunk]      partial sums of lnf's gradients */
     S_LOGITS,   /* [chunk % 2][vocabulary tile] */
     S_LOSS,     /* [0][chunk]      lse and losses of the chunk's rows */
@@ -178,6 +178,9 @@ void product_work_give(struct engine *e, void *work);
  * they are computed again. */
 size_t attention_place(const struct engine *e, size_t l);
 size_t mlp_place(const struct engine *e, size_t l);
+
+/* The set of work buffers that layer l uses. */
+size_t work_place(const struct engine *e, size_t l);
 
 /* Index of a slice in layout order, for S_GRAD and S_PARAM. */
 size_t slice_index(const struct engine *e, enum tensor_kind kind, size_t layer);

@@ -78,9 +78,10 @@ static void needs_product(struct engine *e, enum tensor_kind kind, size_t l)
                                                            [FCW] = {S_DFC, S_LN2},
                                                            [FCPROJW] = {S_DX, S_GELU}};
     size_t chunks = e->model.tiling.chunks;
+    size_t set = work_place(e, l);
 
-    needs_range(e, factors[kind][0], 0, 0, chunks);
-    needs_range(e, factors[kind][1], kind == ATTPROJW ? attention_place(e, l) : 0, 0,
+    needs_range(e, factors[kind][0], set, 0, chunks);
+    needs_range(e, factors[kind][1], kind == ATTPROJW ? attention_place(e, l) : set, 0,
                 chunks);
 }
 
@@ -105,7 +106,7 @@ static void spawn_weight_grad(struct engine *e, enum tensor_kind weight,
 
 static void spawn_norm_grad(struct engine *e, size_t l, bool second, bool accumulate)
 {
-    needs_range(e, second ? S_LN2 : S_LN1, 0, 0, e->model.tiling.chunks);
+    needs_range(e, second ? S_LN2 : S_LN1, work_place(e, l), 0, e->model.tiling.chunks);
     makes(e, S_GRAD, slice_index(e, second ? LN2B : LN1B, l), 0);
     makes(e, S_GRAD, slice_index(e, second ? LN2W : LN1W, l), 0);
     spawn(e, "norm gradient", PRIORITY_WEIGHT_GRAD, do_norm_weights,
@@ -120,24 +121,25 @@ static void spawn_norm_grad(struct engine *e, size_t l, bool second, bool accumu
 static void spawn_mlp_bwd(struct engine *e, size_t l, size_t c)
 {
     const struct tiling *t = &e->model.tiling;
+    size_t set = work_place(e, l);
 
     makes(e, S_FC, mlp_place(e, l), c);
-    makes(e, S_GELU, 0, c);
-    makes(e, S_DFC, 0, c);
+    makes(e, S_GELU, set, c);
+    makes(e, S_DFC, set, c);
     spawn_join(e);
-    needs(e, S_DX, 0, c);
+    needs(e, S_DX, set, c);
     needs(e, S_FC, mlp_place(e, l), c);
-    needs(e, S_GELU, 0, c);
-    needs(e, S_DFC, 0, c);
+    needs(e, S_GELU, set, c);
+    needs(e, S_DFC, set, c);
     spawn_column_tiles(e, "fcproj backward", WORK_FCPROJ_BWD, &t->backward[FCPROJW],
                        backward_fcproj, l, c);
 
-    makes(e, S_GELU, 0, c);
-    makes(e, S_DFC, 0, c);
-    makes(e, S_DMID, 0, c);
+    makes(e, S_GELU, set, c);
+    makes(e, S_DFC, set, c);
+    makes(e, S_DMID, set, c);
     spawn_join(e);
-    needs(e, S_DFC, 0, c);
-    needs(e, S_DMID, 0, c);
+    needs(e, S_DFC, set, c);
+    needs(e, S_DMID, set, c);
     spawn_column_tiles(e, "fc backward", WORK_FC_BWD, &t->backward[FCW], backward_fc, l,
                        c);
 }
@@ -146,42 +148,44 @@ static void spawn_mlp_bwd(struct engine *e, size_t l, size_t c)
 static void spawn_attproj_bwd(struct engine *e, size_t l, size_t c)
 {
     const struct tiling *t = &e->model.tiling;
+    size_t set = work_place(e, l);
 
     makes(e, S_ATT, attention_place(e, l), c);
-    makes(e, S_DMID, 0, c);
-    makes(e, S_LN2, 0, c);
+    makes(e, S_DMID, set, c);
+    makes(e, S_LN2, set, c);
     spawn_join(e);
-    needs(e, S_DX, 0, c);
+    needs(e, S_DX, set, c);
     needs(e, S_MID, l, c);
     needs(e, S_ATT, attention_place(e, l), c);
-    needs(e, S_DMID, 0, c);
-    needs(e, S_LN2, 0, c);
+    needs(e, S_DMID, set, c);
+    needs(e, S_LN2, set, c);
     spawn_row_tiles(e, "ln2 backward", WORK_NORM2_BWD, backward_norm2, l, c);
 
-    makes(e, S_DMID, 0, c);
-    makes(e, S_LN2, 0, c);
-    makes(e, S_DATT, 0, c);
+    makes(e, S_DMID, set, c);
+    makes(e, S_LN2, set, c);
+    makes(e, S_DATT, set, c);
     spawn_join(e);
-    needs(e, S_DMID, 0, c);
-    needs(e, S_DATT, 0, c);
+    needs(e, S_DMID, set, c);
+    needs(e, S_DATT, set, c);
     spawn_column_tiles(e, "attproj backward", WORK_ATTPROJ_BWD, &t->backward[ATTPROJW],
                        backward_attproj, l, c);
 
-    makes(e, S_DATT, 0, c);
-    makes(e, S_DQKV, 0, c);
+    makes(e, S_DATT, set, c);
+    makes(e, S_DQKV, set, c);
     spawn_join(e);
 }
 
 static void spawn_attention_bwd(struct engine *e, size_t l, size_t b)
 {
     const struct tiling *t = &e->model.tiling;
+    size_t set = work_place(e, l);
     size_t first, last;
 
     tiling_chunks_of_sequence(t, b, &first, &last);
     needs_range(e, S_QKV, attention_place(e, l), first, last);
     needs_range(e, S_ATT, attention_place(e, l), first, last);
-    needs_range(e, S_DATT, 0, first, last);
-    needs_range(e, S_DQKV, 0, first, last);
+    needs_range(e, S_DATT, set, first, last);
+    needs_range(e, S_DQKV, set, first, last);
     spawn_each(e, "attention backward", PRIORITY_PATH, do_attention_bwd,
                &(struct job){.e = e, .work = WORK_ATTENTION_BWD, .l = l, .i = b}, 0,
                t->head_groups);
@@ -191,27 +195,29 @@ static void spawn_attention_bwd(struct engine *e, size_t l, size_t b)
 static void spawn_qkv_bwd(struct engine *e, size_t l, size_t c)
 {
     const struct tiling *t = &e->model.tiling;
+    size_t set = work_place(e, l);
+    size_t below = work_place(e, l + 1);
 
-    makes(e, S_DQKV, 0, c);
-    makes(e, S_DX, 0, c);
+    makes(e, S_DQKV, set, c);
+    makes(e, S_DX, below, c);
     spawn_join(e);
-    needs(e, S_DQKV, 0, c);
-    needs(e, S_DX, 0, c);
+    needs(e, S_DQKV, set, c);
+    needs(e, S_DX, below, c);
     spawn_column_tiles(e, "qkv backward", WORK_QKV_BWD, &t->backward[QKVW], backward_qkv,
                        l, c);
 
-    makes(e, S_DX, 0, c);
-    makes(e, S_LN1, 0, c);
+    makes(e, S_DX, below, c);
+    makes(e, S_LN1, set, c);
     spawn_join(e);
     needs(e, S_X, l, c);
     needs(e, S_QKV, attention_place(e, l), c);
-    needs(e, S_DMID, 0, c);
-    needs(e, S_DX, 0, c);
-    needs(e, S_LN1, 0, c);
+    needs(e, S_DMID, set, c);
+    needs(e, S_DX, below, c);
+    needs(e, S_LN1, set, c);
     spawn_row_tiles(e, "ln1 backward", WORK_NORM1_BWD, backward_norm1, l, c);
 
-    makes(e, S_DX, 0, c);
-    makes(e, S_LN1, 0, c);
+    makes(e, S_DX, below, c);
+    makes(e, S_LN1, set, c);
     spawn_join(e);
 }
 
@@ -247,7 +253,7 @@ static void spawn_embedding_bwd(struct engine *e, size_t a)
     size_t tiles = tiling_grad_tiles(t, &e->layout.shape, WPE);
 
     for (size_t i = 0; i < tiles; i++) {
-        needs_range(e, S_DX, 0, 0, t->chunks);
+        needs_range(e, S_DX, work_place(e, 1), 0, t->chunks);
         makes(e, S_GRAD, slice_index(e, WPE, 0), i);
         spawn(e, "position gradient", PRIORITY_WEIGHT_GRAD, do_positions,
               &(struct job){
@@ -258,7 +264,7 @@ static void spawn_embedding_bwd(struct engine *e, size_t a)
         return;
     }
     for (size_t v = 0; v < t->vocab_tiles; v++) {
-        needs_range(e, S_DX, 0, 0, t->chunks);
+        needs_range(e, S_DX, work_place(e, 1), 0, t->chunks);
         makes(e, S_GRAD, slice_index(e, WTE, 0), v);
         spawn(e, "token gradient", PRIORITY_WEIGHT_GRAD, do_tokens,
               &(struct job){.e = e, .work = WORK_TOKEN_GRAD, .i = v, .a = a});

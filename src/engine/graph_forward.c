@@ -109,23 +109,24 @@ static void spawn_qkv(struct engine *e, size_t l, size_t c, bool again)
 {
     const struct tiling *t = &e->model.tiling;
     size_t place = attention_place(e, l);
+    size_t set = work_place(e, l);
 
     needs_param(e, LN1W, l);
     needs_param(e, LN1B, l);
     makes(e, S_X, l, c);
-    makes(e, S_LN1, 0, c);
+    makes(e, S_LN1, set, c);
     makes(e, S_QKV, place, c);
     spawn_join(e);
     needs(e, S_X, l, c);
-    needs(e, S_LN1, 0, c);
+    needs(e, S_LN1, set, c);
     needs(e, S_QKV, place, c);
     spawn_row_tiles(e, name("ln1", "ln1 again", again), WORK_NORM1, forward_norm1, l, c);
 
     needs_param(e, QKVW, l);
     needs_param(e, QKVB, l);
-    makes(e, S_LN1, 0, c);
+    makes(e, S_LN1, set, c);
     spawn_join(e);
-    needs(e, S_LN1, 0, c);
+    needs(e, S_LN1, set, c);
     needs(e, S_QKV, place, c);
     spawn_column_tiles(e, name("qkv", "qkv again", again), WORK_QKV, &t->forward[QKVW],
                        forward_qkv, l, c);
@@ -172,26 +173,27 @@ static void spawn_fc(struct engine *e, size_t l, size_t c, bool again)
 {
     const struct tiling *t = &e->model.tiling;
     size_t place = mlp_place(e, l);
+    size_t set = work_place(e, l);
 
     needs_param(e, LN2W, l);
     needs_param(e, LN2B, l);
     makes(e, S_MID, l, c);
-    makes(e, S_LN2, 0, c);
+    makes(e, S_LN2, set, c);
     spawn_join(e);
     needs(e, S_MID, l, c);
-    needs(e, S_LN2, 0, c);
+    needs(e, S_LN2, set, c);
     spawn_row_tiles(e, name("ln2", "ln2 again", again), WORK_NORM2, forward_norm2, l, c);
 
     needs_param(e, FCW, l);
     needs_param(e, FCB, l);
     makes(e, S_MID, l, c);
-    makes(e, S_LN2, 0, c);
+    makes(e, S_LN2, set, c);
     makes(e, S_FC, place, c);
-    makes(e, S_GELU, 0, c);
+    makes(e, S_GELU, set, c);
     spawn_join(e);
-    needs(e, S_LN2, 0, c);
+    needs(e, S_LN2, set, c);
     needs(e, S_FC, place, c);
-    needs(e, S_GELU, 0, c);
+    needs(e, S_GELU, set, c);
     spawn_column_tiles(e, name("fc", "fc again", again), WORK_FC, &t->forward[FCW],
                        forward_fc, l, c);
 }
@@ -200,14 +202,15 @@ static void spawn_fc(struct engine *e, size_t l, size_t c, bool again)
 static void spawn_fcproj(struct engine *e, size_t l, size_t c)
 {
     const struct tiling *t = &e->model.tiling;
+    size_t set = work_place(e, l);
 
     needs_param(e, FCPROJW, l);
     needs_param(e, FCPROJB, l);
     makes(e, S_FC, mlp_place(e, l), c);
-    makes(e, S_GELU, 0, c);
+    makes(e, S_GELU, set, c);
     makes(e, S_X, l + 1, c);
     spawn_join(e);
-    needs(e, S_GELU, 0, c);
+    needs(e, S_GELU, set, c);
     needs(e, S_MID, l, c);
     needs(e, S_X, l + 1, c);
     spawn_column_tiles(e, "fcproj", WORK_FCPROJ, &t->forward[FCPROJW], forward_fcproj, l,

@@ -98,19 +98,19 @@ static void spawn_final_norm_bwd(struct engine *e, size_t c)
     size_t L = e->layout.shape.L;
 
     needs_range(e, S_DLNF, c % 2, 0, t->head_lanes);
-    makes(e, S_DX, 0, c);
+    makes(e, S_DX, work_place(e, L - 1), c);
     makes(e, S_DLNFW, 0, c);
     spawn_join(e);
     needs(e, S_X, L, c);
     needs(e, S_LN1, 0, c);
-    needs(e, S_DX, 0, c);
+    needs(e, S_DX, work_place(e, L - 1), c);
     needs(e, S_DLNFW, 0, c);
     spawn_each(e, "final norm backward", PRIORITY_PATH, do_final_norm_bwd,
                &(struct job){.e = e, .work = WORK_FINAL_NORM_BWD, .i = c}, tiles.begin,
                tiles.size);
     /* Stands for the readers of the lanes. */
     needs_range(e, S_DLNF, c % 2, 0, t->head_lanes);
-    makes(e, S_DX, 0, c);
+    makes(e, S_DX, work_place(e, L - 1), c);
     makes(e, S_DLNFW, 0, c);
     spawn_join(e);
 }

@@ -208,7 +208,7 @@ static void do_row_gradients(void *args, struct task_event event)
 void spawn_row_gradients(struct engine *e, size_t a)
 {
     for (size_t i = 0; i < row_tasks(e->rows.n); i++) {
-        needs_range(e, S_DX, 0, 0, e->model.tiling.chunks);
+        needs_range(e, S_DX, work_place(e, 1), 0, e->model.tiling.chunks);
         makes(e, S_ROW_GRAD, 0, i);
         spawn(e, "row gradient", PRIORITY_WEIGHT_GRAD, do_row_gradients,
               &(struct job){.e = e, .i = i, .a = a, .accumulate = a > 0});

@@ -63,7 +63,7 @@ static void copy_tile(const struct model *m, bf16 *half, const float *x, struct 
  * for its bias, whose gradient is not made of what has been rounded. */
 static void fcproj_half(const struct model *m, size_t l, size_t c, size_t j, void *work)
 {
-    const struct layer_work *w = &m->work;
+    const struct layer_work *w = model_work(m, l);
     struct bf16_product p =
         input_grad_half(m, FCPROJW, l, c, j, with_copy(w->dx, w->dx_half, m->shape.C));
     size_t F = 4 * m->shape.C;
@@ -85,7 +85,7 @@ static void fcproj_half(const struct model *m, size_t l, size_t c, size_t j, voi
 
 void backward_fcproj(const struct model *m, size_t l, size_t c, size_t j, void *work)
 {
-    const struct layer_work *w = &m->work;
+    const struct layer_work *w = model_work(m, l);
 
     if (m->half) {
         fcproj_half(m, l, c, j, work);
@@ -105,7 +105,7 @@ void backward_fcproj(const struct model *m, size_t l, size_t c, size_t j, void *
 
 void backward_fc(const struct model *m, size_t l, size_t c, size_t j, void *work)
 {
-    const struct layer_work *w = &m->work;
+    const struct layer_work *w = model_work(m, l);
 
     linear_input_grad(m, FCW, l, c, j, with_copy(w->dfc, w->dfc_half, 4 * m->shape.C),
                       w->dmid, work);
@@ -114,7 +114,7 @@ void backward_fc(const struct model *m, size_t l, size_t c, size_t j, void *work
 void backward_norm2(const struct model *m, size_t l, size_t r)
 {
     const struct layer_state *ls = &m->layers[l];
-    const struct layer_work *w = &m->work;
+    const struct layer_work *w = model_work(m, l);
     struct span s = tiling_rows(&m->tiling, r);
     size_t C = m->shape.C;
     size_t at = s.begin * C;
@@ -135,7 +135,7 @@ void backward_norm2(const struct model *m, size_t l, size_t r)
 
 void backward_attproj(const struct model *m, size_t l, size_t c, size_t j, void *work)
 {
-    const struct layer_work *w = &m->work;
+    const struct layer_work *w = model_work(m, l);
 
     linear_input_grad(m, ATTPROJW, l, c, j, with_copy(w->dmid, w->dmid_half, m->shape.C),
                       w->datt, work);
@@ -156,7 +156,7 @@ static void copy_head(const struct model *m, const struct layer_work *w, size_t 
 void backward_attention(const struct model *m, size_t l, size_t b, size_t g, float *work)
 {
     const struct layer_state *ls = &m->layers[l];
-    const struct layer_work *w = &m->work;
+    const struct layer_work *w = model_work(m, l);
     size_t T = m->tiling.T;
     size_t C = m->shape.C;
     size_t H = m->shape.H;
@@ -173,24 +173,31 @@ void backward_attention(const struct model *m, size_t l, size_t b, size_t g, flo
     }
 }
 
+/* Its dx is that of the output of the layer before; of the embedding when l is 0. */
+static const struct layer_work *work_below(const struct model *m, size_t l)
+{
+    return model_work(m, l + 1);
+}
+
 void backward_qkv(const struct model *m, size_t l, size_t c, size_t j, void *work)
 {
-    const struct layer_work *w = &m->work;
+    const struct layer_work *w = model_work(m, l);
 
     linear_input_grad(m, QKVW, l, c, j, with_copy(w->dqkv, w->dqkv_half, 3 * m->shape.C),
-                      w->dx, work);
+                      work_below(m, l)->dx, work);
 }
 
 void backward_norm1(const struct model *m, size_t l, size_t r)
 {
     const struct layer_state *ls = &m->layers[l];
-    const struct layer_work *w = &m->work;
+    const struct layer_work *w = model_work(m, l);
     struct span s = tiling_rows(&m->tiling, r);
     size_t C = m->shape.C;
     size_t at = s.begin * C;
     const float *mean = ls->ln1_mean + s.begin;
     const float *rstd = ls->ln1_rstd + s.begin;
-    float *dx = w->dx + at;
+    const struct layer_work *below = work_below(m, l);
+    float *dx = below->dx + at;
 
     m->kernels->layernorm_redo(w->ln1 + at, ls->x + at, mean, rstd,
                                model_param(m, LN1W, l), model_param(m, LN1B, l), s.size,
@@ -199,7 +206,7 @@ void backward_norm1(const struct model *m, size_t l, size_t r)
         m->half->round_rows(w->ln1 + at, C, s.size, C);
     m->kernels->layernorm_bwd(dx, w->dln1w + r * C, w->dln1b + r * C, dx, w->dmid + at,
                               ls->x + at, model_param(m, LN1W, l), mean, rstd, s.size, C);
-    copy_tile(m, w->dx_half, w->dx, s, C);
+    copy_tile(m, below->dx_half, below->dx, s, C);
 }
 
 struct product {
@@ -211,7 +218,7 @@ struct product {
  * the bias's comes from dfcb. */
 static struct product product_of(const struct model *m, enum tensor_kind kind, size_t l)
 {
-    const struct layer_work *w = &m->work;
+    const struct layer_work *w = model_work(m, l);
     const struct layer_state *ls = &m->layers[l];
     size_t C = m->shape.C;
 
@@ -245,7 +252,7 @@ static void bias_grad(const struct model *m, struct product p, size_t l, size_t 
         m->kernels->bias_grad(db, p.dy.x + terms.begin * out + row0, out, terms.size,
                               rows, accumulate || c > 0);
     else
-        m->kernels->add_partials(db, m->work.dfcb + c * out + row0, 1, rows,
+        m->kernels->add_partials(db, model_work(m, l)->dfcb + c * out + row0, 1, rows,
                                  accumulate || c > 0);
 }
 
@@ -296,7 +303,7 @@ void weight_grad(const struct model *m, enum tensor_kind kind, size_t l, size_t 
 
 void norm_weight_grad(const struct model *m, size_t l, bool second, bool accumulate)
 {
-    const struct layer_work *w = &m->work;
+    const struct layer_work *w = model_work(m, l);
     size_t tiles = m->tiling.row_tiles;
     size_t C = m->shape.C;
 
@@ -306,12 +313,18 @@ void norm_weight_grad(const struct model *m, size_t l, bool second, bool accumul
                              second ? w->dln2b : w->dln1b, tiles, C, accumulate);
 }
 
+/* Where layer 0 left it. */
+static const float *embedding_grad(const struct model *m)
+{
+    return work_below(m, 0)->dx;
+}
+
 void backward_tokens(const struct model *m, const int32_t *tokens, size_t v)
 {
     size_t v0 = v * m->tiling.vocab_tile;
     size_t v1 = min_size(m->shape.Vp, v0 + m->tiling.vocab_tile);
 
-    m->kernels->embedding_bwd_tokens(model_grad(m, WTE, 0), m->work.dx, tokens,
+    m->kernels->embedding_bwd_tokens(model_grad(m, WTE, 0), embedding_grad(m), tokens,
                                      m->tiling.N, m->shape.C, v0, v1);
 }
 
@@ -322,7 +335,8 @@ void backward_token_rows(const struct model *m, const int32_t *index, float *row
 
     if (!accumulate)
         memset(rows + r0 * C, 0, (r1 - r0) * C * sizeof *rows);
-    m->kernels->embedding_bwd_tokens(rows, m->work.dx, index, m->tiling.N, C, r0, r1);
+    m->kernels->embedding_bwd_tokens(rows, embedding_grad(m), index, m->tiling.N, C, r0,
+                                     r1);
 }
 
 void backward_positions(const struct model *m, size_t tile, bool accumulate)
@@ -339,6 +353,6 @@ void backward_positions(const struct model *m, size_t tile, bool accumulate)
         for (size_t i = (t0 > t->T ? t0 : t->T) * C; i < t1 * C; i++)
             dwpe[i] = 0;
     if (t0 < t->T)
-        m->kernels->embedding_bwd_positions(dwpe, m->work.dx, t->B, t->T, C, t0,
+        m->kernels->embedding_bwd_positions(dwpe, embedding_grad(m), t->B, t->T, C, t0,
                                             min_size(t1, t->T), accumulate);
 }

@@ -78,28 +78,28 @@ void forward_norm1(const struct model *m, size_t l, size_t r)
     struct span s = tiling_rows(&m->tiling, r);
     size_t C = m->shape.C;
 
-    m->kernels->layernorm_fwd(
-        m->work.ln1 + s.begin * C, ls->ln1_mean + s.begin, ls->ln1_rstd + s.begin,
-        ls->x + s.begin * C, model_param(m, LN1W, l), model_param(m, LN1B, l), s.size, C);
-    round_tile(m, m->work.ln1, s, C);
+    m->kernels->layernorm_fwd(model_work(m, l)->ln1 + s.begin * C, ls->ln1_mean + s.begin,
+                              ls->ln1_rstd + s.begin, ls->x + s.begin * C,
+                              model_param(m, LN1W, l), model_param(m, LN1B, l), s.size,
+                              C);
+    round_tile(m, model_work(m, l)->ln1, s, C);
 }
 
 void forward_qkv(const struct model *m, size_t l, size_t c, size_t j, void *work)
 {
-    linear(m, QKVW, QKVB, l, c, j, rounded(m->work.ln1, m->shape.C), NULL,
+    linear(m, QKVW, QKVB, l, c, j, rounded(model_work(m, l)->ln1, m->shape.C), NULL,
            m->layers[l].qkv, work);
 }
 
 /* Columns of head h of rows [T] of att. */
-static void copy_head(const struct model *m, const struct layer_state *ls, size_t b,
-                      size_t h)
+static void copy_head(const struct model *m, size_t l, size_t b, size_t h)
 {
     size_t C = m->shape.C;
     size_t D = C / m->shape.H;
     size_t at = b * m->tiling.T * C + h * D;
 
     for (size_t t = 0; t < m->tiling.T; t++, at += C)
-        m->half->round(m->work.att_half + at, ls->att + at, D);
+        m->half->round(model_work(m, l)->att_half + at, m->layers[l].att + at, D);
 }
 
 void forward_attention(const struct model *m, size_t l, size_t b, size_t g, float *work)
@@ -115,7 +115,7 @@ void forward_attention(const struct model *m, size_t l, size_t b, size_t g, floa
         m->kernels->attention_fwd(ls->att + b * T * C, ls->lse + (b * H + h) * T,
                                   ls->qkv + b * T * 3 * C, T, C, H, h, work);
         if (m->half)
-            copy_head(m, ls, b, h);
+            copy_head(m, l, b, h);
     }
 }
 
@@ -124,7 +124,8 @@ void forward_attproj(const struct model *m, size_t l, size_t c, size_t j, void *
     const struct layer_state *ls = &m->layers[l];
 
     linear(m, ATTPROJW, ATTPROJB, l, c, j,
-           with_copy(ls->att, m->work.att_half, m->shape.C), ls->x, ls->mid, work);
+           with_copy(ls->att, model_work(m, l)->att_half, m->shape.C), ls->x, ls->mid,
+           work);
 }
 
 void forward_norm2(const struct model *m, size_t l, size_t r)
@@ -133,17 +134,17 @@ void forward_norm2(const struct model *m, size_t l, size_t r)
     struct span s = tiling_rows(&m->tiling, r);
     size_t C = m->shape.C;
 
-    m->kernels->layernorm_fwd(m->work.ln2 + s.begin * C, ls->ln2_mean + s.begin,
+    m->kernels->layernorm_fwd(model_work(m, l)->ln2 + s.begin * C, ls->ln2_mean + s.begin,
                               ls->ln2_rstd + s.begin, ls->mid + s.begin * C,
                               model_param(m, LN2W, l), model_param(m, LN2B, l), s.size,
                               C);
-    round_tile(m, m->work.ln2, s, C);
+    round_tile(m, model_work(m, l)->ln2, s, C);
 }
 
 void forward_fc(const struct model *m, size_t l, size_t c, size_t j, void *work)
 {
     const struct layer_state *ls = &m->layers[l];
-    const struct layer_work *w = &m->work;
+    const struct layer_work *w = model_work(m, l);
     size_t rows = tiling_chunk_rows(&m->tiling, c).size;
     size_t cols = tiling_columns(&m->tiling.forward[FCW], j).size;
     const float *fc =
@@ -161,7 +162,7 @@ void forward_fc(const struct model *m, size_t l, size_t c, size_t j, void *work)
 
 void forward_fcproj(const struct model *m, size_t l, size_t c, size_t j, void *work)
 {
-    const struct layer_work *w = &m->work;
+    const struct layer_work *w = model_work(m, l);
 
     linear(m, FCPROJW, FCPROJB, l, c, j, with_copy(w->gelu, w->gelu_half, 4 * m->shape.C),
            m->layers[l].mid, layer_output(m, l), work);

@@ -198,14 +198,15 @@ void backward_final_norm(const struct model *m, size_t c, size_t r)
     struct span s = tiling_rows(&m->tiling, r);
     size_t C = m->shape.C;
     size_t at = s.begin * C;
-    float *dx = m->work.dx + at;
+    const struct layer_work *w = model_work(m, m->shape.L - 1);
+    float *dx = w->dx + at;
 
     add_lanes(m, dx, c, r);
     m->kernels->layernorm_bwd(dx, m->dlnfw + r * C, m->dlnfb + r * C, dx, NULL,
                               m->x_last + at, model_param(m, LNFW, 0),
                               m->lnf_mean + s.begin, m->lnf_rstd + s.begin, s.size, C);
     if (m->half)
-        m->half->round(m->work.dx_half + at, dx, s.size * C);
+        m->half->round(w->dx_half + at, dx, s.size * C);
 }
 
 void final_norm_weight_grad(const struct model *m, bool accumulate)

@@ -144,14 +144,15 @@ static void place_all(struct model *m, struct placer *p, struct layer_state *lay
         m->dlnfw = place_floats(p, row_tiles * s->C);
         m->dlnfb = place_floats(p, row_tiles * s->C);
     }
-    place_work(p, &m->work, s->C, N, row_tiles, train, half);
-    m->lnf = m->work.ln1;
+    for (size_t i = 0; i < m->sets; i++)
+        place_work(p, &m->work[i], s->C, N, row_tiles, train, half);
+    m->lnf = m->work[0].ln1;
 }
 
 size_t model_bytes(const struct shape *s, size_t B, size_t T, bool train,
-                   enum recompute recompute, bool half)
+                   enum recompute recompute, size_t sets, bool half)
 {
-    struct model m = {.shape = *s, .recompute = recompute};
+    struct model m = {.shape = *s, .recompute = recompute, .sets = sets};
     struct placer p = {0};
 
     place_all(&m, &p, NULL, B, T, train, half);

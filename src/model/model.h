@@ -47,9 +47,9 @@ struct layer_state {
     float *fc;                  /* [N][4C] before gelu */
 };
 
-/* All layers use the same. Each buffer is written by one stage of a layer; when the next
- * layer comes to that stage, the weight gradients that read it have long been made: they
- * go before input gradients. */
+/* Used by one layer at a time. With two sets layer l uses set l % 2, so that the next
+ * layer can begin while weight gradients of this one are still being added up. These go
+ * before input gradients: where few workers share them one set is as fast. */
 struct layer_work {
     float *ln1;      /* [N][C]  output of ln1; rounded */
     float *ln2;      /* [N][C]  output of ln2; rounded */
@@ -82,7 +82,7 @@ struct model {
     struct layer_state *layers; /* [L]; entry L-1's output goes to x_last */
     float *x_last;              /* [N][C] residual stream after the last layer */
     float *lnf_mean, *lnf_rstd; /* [N] */
-    float *lnf; /* [N][C] rounded; in the place of work.ln1, which is free by then */
+    float *lnf; /* [N][C] rounded; in the place of a set's ln1, which is free by then */
     float *dlnfw, *dlnfb;       /* [row_tiles][C] partial sums */
     float *logits[2];           /* [chunk rows][Vp]; chunk c uses buffer c % 2.
                                    Gradients are rounded, tile by tile. Of one
@@ -91,16 +91,18 @@ struct model {
     float *stat_max, *stat_sum; /* [vocab_tiles][N] softmax statistics a tile */
     float *head_lse;            /* [N] */
     float *row_loss;            /* [N] */
-    struct layer_work work;
+    size_t sets;                /* 1 or 2 */
+    struct layer_work work[2];
 };
 
 /* Bytes that model_place needs for micro-batches of up to B sequences of T tokens; with
  * train false only what forward needs (layers share one state). half: with bf16. */
 size_t model_bytes(const struct shape *s, size_t B, size_t T, bool train,
-                   enum recompute recompute, bool half);
+                   enum recompute recompute, size_t sets, bool half);
 
 /* Takes all buffers but `packed` from the arena (sized by model_bytes) and sets the
- * tiling; m->half and m->recompute are set before. layers has room for L entries. */
+ * tiling; m->half, m->recompute and m->sets are set before. layers has room for L
+ * entries. */
 void model_place(struct model *m, struct arena *arena, struct layer_state *layers,
                  size_t B, size_t T, bool train);
 
@@ -163,8 +165,8 @@ model_columns backward_fc; /* dfc -> dmid */
 model_rows backward_norm2; /* dmid, dx, mid, att -> dmid, ln2, att_half, partial sums */
 model_columns backward_attproj; /* dmid -> datt */
 void backward_attention(const struct model *m, size_t l, size_t b, size_t g, float *work);
-/* dx of layer l - 1, of the embedding where l is 0, takes the place of layer l's;
- * likewise that of ln1's output at first. */
+/* dx of layer l - 1, of the embedding where l is 0 (in its set; in the place of layer l's
+ * if there is one set), is that of ln1's output at first. */
 model_columns backward_qkv; /* dqkv -> dx */
 model_rows backward_norm1;  /* dx, dmid, x -> dx, ln1, partial sums */
 
@@ -181,6 +183,12 @@ void backward_positions(const struct model *m, size_t tile, bool accumulate);
  * token number i of the micro-batch is row index[i]; "=" or "+=". */
 void backward_token_rows(const struct model *m, const int32_t *index, float *rows,
                          size_t r0, size_t r1, bool accumulate);
+
+/* What layer l works with. */
+static inline const struct layer_work *model_work(const struct model *m, size_t l)
+{
+    return &m->work[l % m->sets];
+}
 
 /* Where a slice's parameters and gradients are. */
 static inline const float *model_param(const struct model *m, enum tensor_kind kind,
