@@ -27,8 +27,8 @@ enum {
     VECS = 3,
     PANEL = VECS * VEC_ELEMS,
     DEPTH = 384,
-    LEFT = 96 * 1024, /* numbers of A packed at a time: they share the second cache with
-                         what comes from memory */
+    LEFT = 96 * 1024, /* numbers of A packed at a time, on the stack: they share the
+                         second cache with what comes from memory */
     LINE = CACHE_LINE / sizeof(float)
 };
 
@@ -68,8 +68,7 @@ static void pack_rows(float *restrict to, const float *restrict from, size_t ld,
         memcpy(to + k * PANEL, from + k * ld, columns * sizeof *to);
 }
 
-/* Columns of A as groups of ROWS: number k of column i of a group is at [k * ROWS + i].
- */
+/* Columns of A as groups of ROWS: number k of column i of one is at [k * ROWS + i]. */
 static void pack_left(float *restrict to, const float *restrict from, size_t ld,
                       size_t rows, size_t depth)
 {
@@ -148,8 +147,8 @@ struct tile {
     size_t ldc;
     const float *bias, *add; /* what is added to the sums, or NULL */
     size_t ldadd;
-    const float *next_C, *next_add,
-        *next_left; /* the rows that come next; left: or NULL */
+    const float *next_C, *next_add; /* the rows that come next */
+    const float *next_left;         /* or NULL */
 };
 
 KERNEL_INLINE void tile_sums(const struct tile *t, struct ahead *ahead, const size_t rows,
