@@ -382,7 +382,7 @@ def shape_cases():
     shape("layers-out-of-range", "L=100000,H=1,C=64,T=16,V=64", "L=100000", "10000")
     case("shape-far-out-of-memory", train(spec="L=10000,H=1,C=16777216,T=16,V=64"), 1,
          "GB of memory", "need")
-    for p, word in ((1, "1 rank needs 19202"), (2, "2 ranks need 28804")):
+    for p, word in ((1, "1 rank needs 1920"), (2, "2 ranks need 2880")):
         case("shape-out-of-memory", train(spec="L=1000,H=1,C=100000,T=16,V=64"), 1,
              "GB of memory", word, ranks=(p,))
 
