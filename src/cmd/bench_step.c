@@ -351,8 +351,7 @@ static json_t *figures_json(const struct step_bench *s)
     struct figures f = figures_of(s);
     json_t *root = json_pack(
         "{s:s, s:i, s:s, s:s, s:s, s:s, s:s, s:s, s:I, s:I, s:f, s:f, s:f, s:f, s:f, "
-        "s:f, "
-        "s:f, "
+        "s:f, s:f, "
         "s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:o}",
         "format", "weft-step", "version", FORMAT_VERSION, "weft", WEFT_VERSION, "library",
         gemm_library(), "isa", s->eo.kernels->isa, "task_backend", task_backend(),

@@ -248,7 +248,7 @@ size_t mlp_place(const struct engine *e, size_t l)
 
 size_t work_place(const struct engine *e, size_t l)
 {
-    return l % e->model.sets;
+    return model_set(&e->model, l);
 }
 
 size_t slice_index(const struct engine *e, enum tensor_kind kind, size_t layer)

@@ -74,22 +74,13 @@ static void pack_rows(float *restrict out, size_t width, struct head from, size_
 /* out[d][0..TILE) = column d of rows t0..t0+rows of the head, then zeros. */
 static void pack_transposed(float *restrict out, struct head from, size_t t0, size_t rows)
 {
-    const float *restrict base = from.base + t0 * from.ld;
-    const size_t squares = from.D / VEC_ELEMS * VEC_ELEMS;
-
     if (rows < TILE)
         memset(out, 0, from.D * TILE * sizeof *out);
-    for (size_t r = 0; r < rows; r += VEC_ELEMS, base += VEC_ELEMS * from.ld) {
-        const size_t height = min_size(VEC_ELEMS, rows - r);
-
+    for (size_t r = 0; r < rows; r += VEC_ELEMS) {
         for (size_t i = 0; i < VEC_ELEMS; i++)
             fetch_row(from, t0 + r + i + VEC_ELEMS);
-        if (height == VEC_ELEMS)
-            for (size_t d = 0; d < squares; d += VEC_ELEMS)
-                transpose_square(out + d * TILE + r, TILE, base + d, from.ld);
-        for (size_t d = height == VEC_ELEMS ? squares : 0; d < from.D; d++)
-            for (size_t i = 0; i < height; i++)
-                out[d * TILE + r + i] = base[i * from.ld + d];
+        transpose(out + r, TILE, from.base + (t0 + r) * from.ld, from.ld,
+                  min_size(VEC_ELEMS, rows - r), from.D);
     }
 }
 

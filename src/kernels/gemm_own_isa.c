@@ -32,31 +32,15 @@ enum {
     LINE = CACHE_LINE / sizeof(float)
 };
 
-/* Sums stay in registers only where every loop over them is unrolled, and the loop over k
- * is not: several k at a time need registers that are not there. */
-#define UNROLLED                                                                         \
-    _Pragma("GCC unroll 8") for
-
 /* ---- packing ---- */
 
 /* A panel of `columns` columns whose numbers of one column are side by side. */
 static void pack_columns(float *restrict to, const float *restrict from, size_t ld,
                          size_t columns, size_t depth)
 {
-    const size_t squares = depth / VEC_ELEMS * VEC_ELEMS;
-
     if (columns < PANEL)
         memset(to, 0, depth * PANEL * sizeof *to);
-    for (size_t c = 0; c < columns; c += VEC_ELEMS, from += VEC_ELEMS * ld) {
-        const size_t width = min_size(VEC_ELEMS, columns - c);
-
-        if (width == VEC_ELEMS)
-            for (size_t k = 0; k < squares; k += VEC_ELEMS)
-                transpose_square(to + k * PANEL + c, PANEL, from + k, ld);
-        for (size_t k = width == VEC_ELEMS ? squares : 0; k < depth; k++)
-            for (size_t i = 0; i < width; i++)
-                to[k * PANEL + c + i] = from[i * ld + k];
-    }
+    transpose(to, PANEL, from, ld, columns, depth);
 }
 
 /* One whose numbers of one row are side by side. */
@@ -175,6 +159,7 @@ KERNEL_INLINE void tile_sums(const struct tile *t, struct ahead *ahead, const si
         next_add += t->ldadd;
         for (size_t i = 0; t->next_left && i < ROWS; i++)
             __builtin_prefetch(t->next_left + i * t->left_row + k, 0, 2);
+            /* Several k at a time would need registers that are not there. */
 #pragma GCC unroll 1
         for (size_t w = 0; w < count; w++) {
             vec column[VECS];

@@ -31,10 +31,6 @@ enum {
     TILE_BLOCK = TILE_ROWS * TILE_WORDS
 };
 
-/* Sums stay in registers only where every loop over them is unrolled. */
-#define UNROLLED                                                                         \
-    _Pragma("GCC unroll 16") for
-
 /* Memory that the next tiles will read, fetched while this one is computed: `count` cache
  * lines a block of words, `step` bytes apart. */
 struct ahead {

@@ -57,6 +57,11 @@ typedef float vec_memory
 
 #define KERNEL_INLINE static inline __attribute__((always_inline))
 
+/* Sums of a register tile stay in registers only where every loop over them is unrolled.
+ */
+#define UNROLLED                                                                         \
+    _Pragma("GCC unroll 16") for
+
 KERNEL_INLINE vec vec_load(const float *p)
 {
     return *(const vec_memory *)p;

@@ -1,4 +1,4 @@
-/* panel.h - the register tile under attention and the plain matrix product.
+/* panel.h - the register tile under attention.
  *
  * out[i][c] (+)= sum over k of a[i * row_step + k * k_step] * b[k * ldb + c] for
  * PANEL_ROWS rows i and n columns c, n a multiple of PANEL_ALIGN. a and b are packed or

@@ -1,4 +1,5 @@
-/* transpose.h - a square of as many rows as a vector has elements, transposed. */
+/* transpose.h - rows that become columns, by squares of as many rows as a vector has
+ * elements. */
 #ifndef WEFT_KERNELS_TRANSPOSE_H
 #define WEFT_KERNELS_TRANSPOSE_H
 
@@ -47,5 +48,23 @@ static inline void transpose_square(float *restrict to, size_t ldto,
             to[k * ldto + c] = from[c * ld + k];
 }
 #endif
+
+/* to[k][c] = from[c][k] for c < rows, k < columns. */
+static inline void transpose(float *restrict to, size_t ldto, const float *restrict from,
+                             size_t ld, size_t rows, size_t columns)
+{
+    const size_t squares = columns / VEC_ELEMS * VEC_ELEMS;
+
+    for (size_t c = 0; c < rows; c += VEC_ELEMS, from += VEC_ELEMS * ld) {
+        const bool whole = rows - c >= VEC_ELEMS;
+        const size_t width = whole ? VEC_ELEMS : rows - c;
+
+        for (size_t k = 0; whole && k < squares; k += VEC_ELEMS)
+            transpose_square(to + k * ldto + c, ldto, from + k, ld);
+        for (size_t k = whole ? squares : 0; k < columns; k++)
+            for (size_t i = 0; i < width; i++)
+                to[k * ldto + c + i] = from[i * ld + k];
+    }
+}
 
 #endif

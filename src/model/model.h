@@ -184,10 +184,15 @@ void backward_positions(const struct model *m, size_t tile, bool accumulate);
 void backward_token_rows(const struct model *m, const int32_t *index, float *rows,
                          size_t r0, size_t r1, bool accumulate);
 
-/* What layer l works with. */
+/* The set of work buffers that layer l uses, and the buffers. */
+static inline size_t model_set(const struct model *m, size_t l)
+{
+    return l % m->sets;
+}
+
 static inline const struct layer_work *model_work(const struct model *m, size_t l)
 {
-    return &m->work[l % m->sets];
+    return &m->work[model_set(m, l)];
 }
 
 /* Where a slice's parameters and gradients are. */
