@@ -18,6 +18,7 @@
 
 #include "base/clock.h"
 #include "base/memory.h"
+#include "comm/calls_tampi.h"
 #include "comm/comm_private.h"
 
 /* A message on its way. Communication thread only, but for the task that calls. */
@@ -125,42 +126,20 @@ bool calls_may_start(const struct traffic *t, enum exchange_phase phase,
     return !t->errands[place_of(t, phase, m)].under_way;
 }
 
+static const char *const labels[] = {[REDUCE] = "TAMPI_Ireduce",
+                                     [BROADCAST] = "TAMPI_Ibcast",
+                                     [REDUCE_SCATTER] = "TAMPI_Ireduce_scatter",
+                                     [ALL_GATHER] = "TAMPI_Iallgatherv",
+                                     [ALLREDUCE] = "TAMPI_Iallreduce"};
+
 /* The task. */
 static void call(void *errand)
 {
     const struct errand *e = errand;
-    const struct call *k = &e->call;
     int n = (int)e->message->span.elems;
-    int root = e->message->peer;
 
-    switch (k->kind) {
-    case REDUCE:
-        mpi_check(e->traffic->comm,
-                  TAMPI_Ireduce(k->from, k->to, n, MPI_FLOAT, MPI_SUM, root, e->comm),
-                  "TAMPI_Ireduce");
-        break;
-    case BROADCAST:
-        mpi_check(e->traffic->comm, TAMPI_Ibcast(k->to, n, MPI_FLOAT, root, e->comm),
-                  "TAMPI_Ibcast");
-        break;
-    case REDUCE_SCATTER:
-        mpi_check(
-            e->traffic->comm,
-            TAMPI_Ireduce_scatter(k->from, k->to, k->counts, MPI_FLOAT, MPI_SUM, e->comm),
-            "TAMPI_Ireduce_scatter");
-        break;
-    case ALL_GATHER:
-        mpi_check(e->traffic->comm,
-                  TAMPI_Iallgatherv(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, k->to, k->counts,
-                                    k->places, MPI_FLOAT, e->comm),
-                  "TAMPI_Iallgatherv");
-        break;
-    case ALLREDUCE:
-        mpi_check(e->traffic->comm,
-                  TAMPI_Iallreduce(k->from, k->to, n, MPI_FLOAT, MPI_SUM, e->comm),
-                  "TAMPI_Iallreduce");
-        break;
-    }
+    mpi_check(e->traffic->comm, tampi_call(&e->call, n, e->message->peer, e->comm),
+              labels[e->call.kind]);
 }
 
 static void post_complete(void *errand)
@@ -203,11 +182,6 @@ static int cancel_nothing(void *errand, int complete)
 void calls_start(struct traffic *t, const struct message *m, const struct call *what,
                  MPI_Request *request)
 {
-    static const char *const labels[] = {[REDUCE] = "TAMPI_Ireduce",
-                                         [BROADCAST] = "TAMPI_Ibcast",
-                                         [REDUCE_SCATTER] = "TAMPI_Ireduce_scatter",
-                                         [ALL_GATHER] = "TAMPI_Iallgatherv",
-                                         [ALLREDUCE] = "TAMPI_Iallreduce"};
     bool returns = what->kind == BROADCAST || what->kind == ALL_GATHER;
     size_t place = place_of(t, returns ? PHASE_RETURN : PHASE_REDUCE, m);
     struct errand *e = &t->errands[place];
