@@ -58,8 +58,15 @@ def main():
     if reason:
         print(f"skipped: {reason}")
         return hosts.SKIPPED
-    # MPICH waits by spinning: with more ranks than cores nothing gets done.
-    layouts = [(2, 1)] if hosts.uses_mpich([WEFT]) else [(2, 1), (4, 1), (2, 2)]
+    # MPICH waits by spinning, and so do the idle workers of OmpSs-2: with more ranks than
+    # cores nothing gets done.
+    layouts = [(2, 1), (4, 1), (2, 2)]
+    if hosts.uses_mpich([WEFT]):
+        layouts = [(2, 1)]
+    elif os.environ.get("WEFT_TASKS") == "ompss2":
+        most = len(os.sched_getaffinity(0))
+        print(f"left out: layouts of more ranks than the {most} CPUs here")
+        layouts = [(n, per_host) for n, per_host in layouts if n * per_host <= most]
     shutil.rmtree(TMP, ignore_errors=True)
     data = os.path.join(TMP, "tokens")
     os.makedirs(data)
