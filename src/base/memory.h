@@ -42,6 +42,13 @@ void arena_release(struct arena *a);
 MUST_USE enum status memory_alloc(size_t count, size_t elem_bytes, const char *what,
                                   void *out_ptr);
 
+/* Has memory that will be wanted soon brought towards the second cache. */
+static inline void memory_fetch(const void *at, size_t bytes)
+{
+    for (size_t i = 0; i < bytes; i += CACHE_LINE)
+        __builtin_prefetch((const char *)at + i, 0, 2);
+}
+
 /* Rounds n up to a multiple of `unit` (unit >= 1). */
 static inline size_t round_up(size_t n, size_t unit)
 {

@@ -125,14 +125,18 @@ void bf16_unpack_in_place(float *x, size_t elems)
     }
 }
 
+enum { SQUARES_AHEAD = 1024 }; /* elements: memory alone is asked too late */
+
 WIDE static void add_squares(double *restrict lane, const float *restrict x, size_t elems)
 {
     double sum[SQUARE_LANES]; /* a copy of its own, that may stay in registers */
 
     memcpy(sum, lane, sizeof sum);
-    for (size_t i = 0; i < elems; i += SQUARE_LANES)
+    for (size_t i = 0; i < elems; i += SQUARE_LANES) {
+        __builtin_prefetch(x + i + SQUARES_AHEAD, 0, 2);
         for (size_t j = 0; j < SQUARE_LANES; j++)
             sum[j] += (double)x[i + j] * (double)x[i + j];
+    }
     memcpy(lane, sum, sizeof sum);
 }
 

@@ -87,43 +87,54 @@ KERNEL_INLINE struct gelu_gate gelu_gate(float x)
         .gate = gate, .slope = e * gate * gate * two_k * (1.0f + 0.134145f * square)};
 }
 
+/* The compiler makes two of it: one for a whole block, whose copies are then moves of
+ * vectors. y may be NULL. */
+KERNEL_INLINE void gelu_bwd_block(float *dx, float *y, const float *dy, const float *x,
+                                  const size_t n)
+{
+    float t[BLOCK] = {0}, d[BLOCK] = {0};
+
+    memcpy(t, x, n * sizeof *t);
+    memcpy(d, dy, n * sizeof *d);
+    for (size_t l = 0; l < BLOCK; l++) {
+        struct gelu_gate s = gelu_gate(t[l]);
+
+        d[l] *= s.gate + t[l] * s.slope;
+        t[l] *= s.gate;
+    }
+    memcpy(dx, d, n * sizeof *d);
+    if (y)
+        memcpy(y, t, n * sizeof *t);
+}
+
+KERNEL_INLINE void gelu_fwd_block(float *y, const float *x, const size_t n)
+{
+    float t[BLOCK] = {0};
+
+    memcpy(t, x, n * sizeof *t);
+    for (size_t l = 0; l < BLOCK; l++)
+        t[l] = t[l] * gelu_gate(t[l]).gate;
+    memcpy(y, t, n * sizeof *t);
+}
+
 void KERNEL(gelu_fwd)(float *y, const float *x, size_t n)
 {
-    for (size_t i = 0; i < n; i += BLOCK) {
-        size_t count = n - i < BLOCK ? n - i : BLOCK;
-        float t[BLOCK] = {0};
+    size_t i = 0;
 
-        if (count == BLOCK)
-            memcpy(t, x + i, sizeof t);
-        else
-            memcpy(t, x + i, count * sizeof *t);
-        for (size_t l = 0; l < BLOCK; l++)
-            t[l] = t[l] * gelu_gate(t[l]).gate;
-        if (count == BLOCK)
-            memcpy(y + i, t, sizeof t);
-        else
-            memcpy(y + i, t, count * sizeof *t);
-    }
+    for (; i + BLOCK <= n; i += BLOCK)
+        gelu_fwd_block(y + i, x + i, BLOCK);
+    if (i < n)
+        gelu_fwd_block(y + i, x + i, n - i);
 }
 
 void KERNEL(gelu_bwd)(float *dx, float *y, const float *dy, const float *x, size_t n)
 {
-    for (size_t i = 0; i < n; i += BLOCK) {
-        size_t count = n - i < BLOCK ? n - i : BLOCK;
-        float t[BLOCK] = {0}, d[BLOCK] = {0};
+    size_t i = 0;
 
-        memcpy(t, x + i, count * sizeof *t);
-        memcpy(d, dy + i, count * sizeof *d);
-        for (size_t l = 0; l < BLOCK; l++) {
-            struct gelu_gate s = gelu_gate(t[l]);
-
-            d[l] *= s.gate + t[l] * s.slope;
-            t[l] *= s.gate;
-        }
-        memcpy(dx + i, d, count * sizeof *d);
-        if (y)
-            memcpy(y + i, t, count * sizeof *t);
-    }
+    for (; i + BLOCK <= n; i += BLOCK)
+        gelu_bwd_block(dx + i, y ? y + i : NULL, dy + i, x + i, BLOCK);
+    if (i < n)
+        gelu_bwd_block(dx + i, y ? y + i : NULL, dy + i, x + i, n - i);
 }
 
 void KERNEL(adamw)(float *restrict p, float *restrict m, float *restrict v,

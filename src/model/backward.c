@@ -99,8 +99,11 @@ void backward_fcproj(const struct model *m, size_t l, size_t c, size_t j, void *
     ptrdiff_t at = dfc - w->dfc;
     const float *fc = m->layers[l].fc + at;
 
-    for (size_t n = 0; n < rows * 4 * C; n += 4 * C)
+    for (size_t n = 0; n < rows * 4 * C; n += 4 * C) {
+        memory_fetch(fc + n + 4 * C, cols * sizeof *fc);
+        memory_fetch(w->gelu + at + n + 4 * C, cols * sizeof *fc);
         m->kernels->gelu_bwd(dfc + n, w->gelu + at + n, dfc + n, fc + n, cols);
+    }
 }
 
 void backward_fc(const struct model *m, size_t l, size_t c, size_t j, void *work)

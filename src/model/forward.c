@@ -154,6 +154,8 @@ void forward_fc(const struct model *m, size_t l, size_t c, size_t j, void *work)
     for (size_t n = 0; n < rows * F; n += F) {
         float *gelu = m->half ? work : w->gelu + (fc - ls->fc) + n;
 
+        if (!m->half)
+            memory_fetch(gelu + F, cols * sizeof *gelu);
         m->kernels->gelu_fwd(gelu, fc + n, cols);
         if (m->half)
             m->half->round(w->gelu_half + (fc - ls->fc) + n, gelu, cols);
