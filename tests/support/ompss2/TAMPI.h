@@ -1,4 +1,4 @@
-/* TAMPI.h - stands in for the header of TAMPI 4 where that is not installed; see nodes.h. */
+/* TAMPI.h - stands in for that of TAMPI 4 where that is not installed; see nodes.h. */
 #ifndef WEFT_TESTS_TAMPI_H
 #define WEFT_TESTS_TAMPI_H
 
