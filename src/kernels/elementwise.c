@@ -87,8 +87,19 @@ KERNEL_INLINE struct gelu_gate gelu_gate(float x)
         .gate = gate, .slope = e * gate * gate * two_k * (1.0f + 0.134145f * square)};
 }
 
-/* The compiler makes two of it: one for a whole block, whose copies are then moves of
- * vectors. y may be NULL. */
+/* The compiler makes two of each of these: one is for whole blocks, whose copies are then
+ * moves of vectors. */
+KERNEL_INLINE void gelu_fwd_block(float *y, const float *x, const size_t n)
+{
+    float t[BLOCK] = {0};
+
+    memcpy(t, x, n * sizeof *t);
+    for (size_t l = 0; l < BLOCK; l++)
+        t[l] = t[l] * gelu_gate(t[l]).gate;
+    memcpy(y, t, n * sizeof *t);
+}
+
+/* y may be NULL. */
 KERNEL_INLINE void gelu_bwd_block(float *dx, float *y, const float *dy, const float *x,
                                   const size_t n)
 {
@@ -105,16 +116,6 @@ KERNEL_INLINE void gelu_bwd_block(float *dx, float *y, const float *dy, const fl
     memcpy(dx, d, n * sizeof *d);
     if (y)
         memcpy(y, t, n * sizeof *t);
-}
-
-KERNEL_INLINE void gelu_fwd_block(float *y, const float *x, const size_t n)
-{
-    float t[BLOCK] = {0};
-
-    memcpy(t, x, n * sizeof *t);
-    for (size_t l = 0; l < BLOCK; l++)
-        t[l] = t[l] * gelu_gate(t[l]).gate;
-    memcpy(y, t, n * sizeof *t);
 }
 
 void KERNEL(gelu_fwd)(float *y, const float *x, size_t n)

@@ -94,14 +94,15 @@ void backward_fcproj(const struct model *m, size_t l, size_t c, size_t j, void *
     size_t rows = tiling_chunk_rows(&m->tiling, c).size;
     size_t cols = tiling_columns(&m->tiling.backward[FCPROJW], j).size;
     size_t C = m->shape.C;
+    size_t F = 4 * C;
     float *dfc = linear_input_grad(m, FCPROJW, l, c, j, with_copy(w->dx, w->dx_half, C),
                                    w->dfc, work);
     ptrdiff_t at = dfc - w->dfc;
     const float *fc = m->layers[l].fc + at;
 
-    for (size_t n = 0; n < rows * 4 * C; n += 4 * C) {
-        memory_fetch(fc + n + 4 * C, cols * sizeof *fc);
-        memory_fetch(w->gelu + at + n + 4 * C, cols * sizeof *fc);
+    for (size_t n = 0; n < rows * F; n += F) {
+        memory_fetch(fc + n + F, cols * sizeof *fc);
+        memory_fetch(w->gelu + at + n + F, cols * sizeof *fc);
         m->kernels->gelu_bwd(dfc + n, w->gelu + at + n, dfc + n, fc + n, cols);
     }
 }

@@ -23,7 +23,6 @@ MPIRUN = os.path.join(HERE, "..", "support", "mpirun")
 VOCAB, STEPS, SEQUENCES = 97, 8, 24
 LIMIT = 1e-5  # relative; that of tests/parity
 
-
 OMPSS2 = os.environ.get("WEFT_TASKS") == "ompss2"
 CPUS = sorted(os.sched_getaffinity(0))
 # Idle workers of OmpSs-2 look for work on all cores they may use: a rank has its own.
